@@ -1,0 +1,1 @@
+"""Paired quality evaluation of index-reuse schedules for DeepSeek Sparse Attention."""

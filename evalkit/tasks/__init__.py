@@ -1,0 +1,1 @@
+"""Benchmarks as pure functions of (task, length, seed, index, tokenizer)."""

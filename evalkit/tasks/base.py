@@ -1,0 +1,33 @@
+"""What a task is: a named, seeded, lazily evaluated list of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from evalkit.types import Renderer, Sample
+
+
+class Task(Protocol):
+    """A benchmark at one setting, bound to its parameters.
+
+    A task is a finite sequence: ``sample(i, renderer)`` is a pure function of the task's
+    parameters, its seed, ``i`` and the renderer's tokenizer, so any subset in any order or
+    process yields the same samples.
+    """
+
+    name: str
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        ...
+
+    def sample(self, index: int, renderer: Renderer) -> Sample:
+        """Sample `index` (0-based); raises EvalkitError when the setting is impossible."""
+        ...
+
+
+def samples(task: Task, renderer: Renderer, indices: Sequence[int] | None = None) -> Iterator[Sample]:
+    """The samples of a task in order, made as they are consumed."""
+    for index in range(len(task)) if indices is None else indices:
+        yield task.sample(index, renderer)

@@ -1,0 +1,131 @@
+"""The nouns of an evaluation: Sample, Prompt, Completion, SampleScore. Frozen, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class EvalkitError(Exception):
+    """Something the user can mend: printed as one line, exit code 2, no traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question of one benchmark, before any chat template.
+
+    Attributes:
+        id: unique within a run, ``"<task>/<index>"`` (for example ``"niah_single_1@512/7"``).
+        task: the cell that is scored and reported (for example ``"niah_single_1@512"``).
+        text: the user's turn.
+        answer_prefix: text at the very start of the assistant's turn, part of the prompt.
+        references: gold answers; their meaning is the metric's.
+        metric: name in `evalkit.scorers`.
+        max_new_tokens: budget of the answer.
+        cluster: samples of one cluster share a haystack and are resampled together.
+        stop: strings that end the answer (cut off, not part of it).
+        chat: False exempts the sample from the chat template whatever the recipe says.
+        meta: what the report wants to know (length, depth, question ...); JSON values only.
+    """
+
+    id: str
+    task: str
+    text: str
+    references: tuple[str, ...]
+    metric: str
+    max_new_tokens: int
+    answer_prefix: str = ""
+    cluster: str = ""
+    stop: tuple[str, ...] = ()
+    chat: bool = True
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered sample: what the engine reads.
+
+    Attributes:
+        sample: the sample it was rendered from.
+        token_ids: the whole prompt, special tokens included.
+        text: the same as text, for servers that take no token ids.
+        sha256: hash of the token ids; equal hashes mean equal prompts.
+    """
+
+    sample: Sample
+    token_ids: tuple[int, ...]
+    text: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine returned for one prompt.
+
+    Attributes:
+        sample_id: the sample answered.
+        text: raw completion, special tokens removed, stop strings cut.
+        finish_reason: ``"stop"``, ``"length"`` or ``"error"``.
+        prompt_tokens: tokens read.
+        completion_tokens: tokens generated.
+        seconds: wall time of the request (of the batch, divided evenly, for batched engines).
+        error: one line when ``finish_reason == "error"``, else None.
+    """
+
+    sample_id: str
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleScore:
+    """The score of one completion.
+
+    Attributes:
+        sample_id: the sample scored.
+        task: its cell.
+        metric: the scorer.
+        score: in [0, 1]; a failed generation scores 0.
+        answer: the text that was scored.
+        flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
+    """
+
+    sample_id: str
+    task: str
+    metric: str
+    score: float
+    answer: str
+    flags: tuple[str, ...] = ()
+
+
+class Tokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that tasks and prompts use."""
+
+    bos_token_id: int | None
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Text to token ids."""
+        ...
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str:
+        """Token ids to text."""
+        ...
+
+
+class Renderer(Protocol):
+    """Turns samples into prompts; tasks ask it how long a prompt will be."""
+
+    tokenizer: Tokenizer
+
+    def render(self, sample: Sample) -> Prompt:
+        """The prompt of a sample: chat template (unless exempt), then the answer prefix."""
+        ...
+
+    def overhead(self, *, chat: bool = True) -> int:
+        """Tokens that the template and special tokens add around the text."""
+        ...
