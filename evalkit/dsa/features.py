@@ -1,0 +1,55 @@
+"""What an indexer scores with: queries, keys, head weights; linear in the length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFeatures:
+    """Projections of one indexer over one sequence, in fp32.
+
+    Attributes:
+        query: rotated index queries [B, S, H, d].
+        key: rotated index keys, shared by the heads [B, T, d].
+        weight: head weights, scaled by H^-1/2, without activation [B, S, H].
+        scale: d^-1/2.
+        positions: absolute position of each query row [S].
+        ratio: tokens per key: key t is visible from position p when t < (p + 1) // ratio.
+        key_valid: [B, T], False at padding; None when there is none.
+    """
+
+    query: Tensor
+    key: Tensor
+    weight: Tensor
+    scale: float
+    positions: Tensor
+    ratio: int = 1
+    key_valid: Tensor | None = None
+
+
+def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """NeoX RoPE: channel i is paired with channel i + d/2; cos and sin repeat their halves."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
+
+
+def rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """GPT-J RoPE: channels 2i and 2i+1 are a pair; the result is laid out de-interleaved."""
+    half = cos.shape[-1] // 2
+    cos, sin = cos[..., :half], sin[..., :half]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.cat([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """GPT-J RoPE laid out in place, in fp32; cos and sin hold one entry per pair (maybe twice)."""
+    pairs = x.shape[-1] // 2
+    cos, sin = (table[..., :pairs].repeat_interleave(2, dim=-1) for table in (cos, sin))
+    x32 = x.float()
+    turned = torch.stack((-x32[..., 1::2], x32[..., 0::2]), dim=-1).flatten(-2)
+    return (x32 * cos + turned * sin).to(x.dtype)

@@ -1,0 +1,110 @@
+"""Differentiable index scores in query chunks, and the selection made of them.
+
+    I[t,s] = Σ_h  w[t,h] · ReLU(q[t,h] · k[s]) · d^-1/2        (DeepSeek-V3.2 report, eq. 1)
+
+The [query, head, key] products exist for one chunk of queries at a time, forward and backward, so
+memory beyond the result does not grow with the square of the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from evalkit.dsa.features import IndexFeatures
+
+CHUNK_ELEMENTS = 2**24  # elements of one [B, rows, H, T] block: 64 MiB in fp32
+
+
+def index_scores(
+    features: IndexFeatures, rows: Tensor | None = None, *, chunk_elements: int = CHUNK_ELEMENTS
+) -> Tensor:
+    """Scores of some query rows against every key, -inf where a key is not visible.
+
+    Args:
+        features: from `evalkit.dsa.index_features`.
+        rows: row numbers, [R] for all sequences alike or [B, R]; default: every row.
+        chunk_elements: upper bound of the largest temporary, in elements (at least one row).
+
+    Returns:
+        fp32 [B, R, T]; differentiable with respect to the features.
+    """
+    if rows is None:
+        rows = torch.arange(features.query.shape[1], device=features.query.device)
+    parts = [_chunk_scores(features, chunk) for chunk in row_chunks(features, rows, chunk_elements)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def select(
+    features: IndexFeatures,
+    topk: int,
+    rows: Tensor | None = None,
+    *,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> Tensor:
+    """The indexer's selection: top-k keys per row, -1 where fewer keys are visible.
+
+    Memory is linear in the length: scores of one chunk of rows exist at a time.
+
+    Returns:
+        int64 [B, R, min(topk, T)].
+    """
+    if rows is None:
+        rows = torch.arange(features.query.shape[1], device=features.query.device)
+    width = min(topk, features.key.shape[1])
+    with torch.no_grad():
+        parts = []
+        for chunk in row_chunks(features, rows, chunk_elements):
+            value, index = _chunk_scores(features, chunk).topk(width, dim=-1)
+            parts.append(index.masked_fill(value == float("-inf"), -1))
+    return torch.cat(parts, dim=1)
+
+
+def row_chunks(
+    features: IndexFeatures, rows: Tensor, chunk_elements: int = CHUNK_ELEMENTS
+) -> Iterator[Tensor]:
+    """Split row numbers ([R] or [B, R]) so that a [B, rows, H, T] block keeps within bounds."""
+    batch, _, heads, _ = features.query.shape
+    per_row = max(1, batch * heads * features.key.shape[1])
+    yield from torch.split(rows, max(1, chunk_elements // per_row), dim=-1)
+
+
+def _chunk_scores(features: IndexFeatures, rows: Tensor) -> Tensor:
+    query, weight, positions = (
+        _take(part, rows) for part in (features.query, features.weight, features.positions[None])
+    )
+    arguments = (query, features.key, weight, features.scale)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in arguments[:3]):
+        # Recompute the [B, rows, H, T] products in backward instead of keeping them.
+        scores: Tensor = checkpoint(_products, *arguments, use_reentrant=False)
+    else:
+        scores = _products(*arguments)
+    return scores.masked_fill(~visible(features, positions), float("-inf"))
+
+
+def _products(query: Tensor, key: Tensor, weight: Tensor, scale: float) -> Tensor:
+    # The installed library scales before the ReLU (V3.2) or after it (V4): the same product.
+    products = torch.relu(torch.matmul(query, key.transpose(-1, -2).unsqueeze(1)) * scale)
+    return torch.matmul(weight.unsqueeze(-2), products).squeeze(-2)
+
+
+def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
+    """Bool [B or 1, R, T]: which keys a row at each absolute position [B or 1, R] may read."""
+    keys = torch.arange(features.key.shape[1], device=positions.device)
+    seen = keys < ((positions + 1) // features.ratio).unsqueeze(-1)
+    if features.key_valid is not None:
+        seen = seen & features.key_valid[:, None, :]
+    return seen
+
+
+def _take(part: Tensor, rows: Tensor) -> Tensor:
+    """Rows [R] or [B, R] of a [B or 1, S, ...] tensor."""
+    if rows.dim() == 1:
+        return part[:, rows]
+    index = rows.view(*rows.shape, *(1,) * (part.dim() - 2))
+    return part.expand(rows.shape[0], *part.shape[1:]).gather(
+        1, index.expand(*rows.shape, *part.shape[2:])
+    )
