@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from evalkit.types import Renderer, Sample
 
@@ -16,7 +16,15 @@ class Task(Protocol):
     process yields the same samples.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The cell that is scored and reported, such as ``niah_single_1@512``."""
+        ...
+
+    @property
+    def deviations(self) -> Mapping[str, Any]:
+        """Departures from the official benchmark, for the report; empty if there are none."""
+        ...
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -27,7 +35,9 @@ class Task(Protocol):
         ...
 
 
-def samples(task: Task, renderer: Renderer, indices: Sequence[int] | None = None) -> Iterator[Sample]:
+def samples(
+    task: Task, renderer: Renderer, indices: Sequence[int] | None = None
+) -> Iterator[Sample]:
     """The samples of a task in order, made as they are consumed."""
     for index in range(len(task)) if indices is None else indices:
         yield task.sample(index, renderer)

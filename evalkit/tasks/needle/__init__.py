@@ -1,0 +1,6 @@
+"""Needle in a haystack: a grid of lengths, depths and repeats with random keys and values."""
+
+from evalkit.tasks.needle.config import NeedleConfig
+from evalkit.tasks.needle.task import NeedleTask, build
+
+__all__ = ["NeedleConfig", "NeedleTask", "build"]

@@ -1,0 +1,60 @@
+"""All kinds of tasks a recipe can name; a new kind is one line in each of two places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from evalkit.tasks import needle, ruler
+from evalkit.tasks.base import Task
+from evalkit.types import EvalkitError
+
+TaskConfig = Annotated[
+    needle.NeedleConfig | ruler.RulerConfig,
+    Field(discriminator="kind"),
+]
+"""A recipe's task section; its ``kind`` says which."""
+
+BUILDERS: dict[type[Any], Callable[[Any, Path], Sequence[Task]]] = {
+    needle.NeedleConfig: needle.build,
+    ruler.RulerConfig: ruler.build,
+}
+
+
+def build(config: TaskConfig, base_dir: Path) -> list[Task]:
+    """The tasks of one section, one per cell.
+
+    Args:
+        config: the section.
+        base_dir: folder of the recipe, for paths in it.
+
+    Raises:
+        EvalkitError: a file that the section names cannot be used.
+    """
+    return list(BUILDERS[type(config)](config, base_dir))
+
+
+def build_all(configs: Sequence[TaskConfig], base_dir: Path) -> list[Task]:
+    """The tasks of a recipe, section by section.
+
+    Raises:
+        EvalkitError: as `build`, or two cells have one name.
+    """
+    tasks = [task for config in configs for task in build(config, base_dir)]
+    seen: set[str] = set()
+    for task in tasks:
+        if task.name in seen:
+            raise EvalkitError(
+                f"two cells are named {task.name}; list the task once, or name the section apart"
+            )
+        seen.add(task.name)
+    return tasks
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """(kind, task, one line) of everything a recipe can name; needs no data."""
+    rows = [("needle", "needle", "access codes in a haystack: lengths × depths × repeats")]
+    return rows + [("ruler", name, text) for name, text in ruler.DESCRIPTIONS.items()]
