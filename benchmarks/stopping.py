@@ -1,0 +1,79 @@
+"""False decisions and samples spent when `run --until-decided` looks after every sample.
+
+    python benchmarks/stopping.py --seed 0
+
+A run draws right/wrong differences until the benchmark is spent; both verdicts are looked up after
+every sample. "false" is the share of runs with a wrong verdict at any look: at the margin both
+verdicts are wrong, elsewhere one. "stopped at" is the mean number of samples when decided (the
+whole benchmark where it is not). Prints a Markdown table (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+
+from evalkit.stats.sequence import first_refuted
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+CASES = (  # margin, share of samples that differ, true difference
+    (0.02, 0.05, -0.02),
+    (0.02, 0.2, -0.02),
+    (0.05, 0.1, -0.05),
+    (0.05, 0.4, -0.05),
+    (0.02, 0.02, 0.0),
+    (0.02, 0.1, 0.0),
+    (0.05, 0.02, 0.0),
+    (0.05, 0.1, 0.0),
+    (0.05, 0.2, -0.15),
+    (0.05, 0.4, -0.3),
+)
+
+
+def draw(rng: np.random.Generator, size: int, share: float, delta: float, question: str) -> Floats:
+    """Differences of one run: a fresh sample, or a permutation of a fixed benchmark."""
+    if question == "tasks":
+        u = rng.random(size)
+        gain, loss = (share + delta) / 2, (share - delta) / 2
+        return np.where(u < gain, 1.0, np.where(u > 1 - loss, -1.0, 0.0))
+    gains = round(size * (share + delta) / 2)
+    losses = gains - round(size * delta)  # the benchmark's difference is delta exactly
+    return rng.permutation(np.repeat([1.0, -1.0, 0.0], [gains, losses, size - gains - losses]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=4000)
+    parser.add_argument("--size", type=int, default=500)
+    args = parser.parse_args()
+    print(f"Command: python benchmarks/stopping.py {' '.join(sys.argv[1:])}\n")
+    print("| margin | differ | true difference | question | false % | decided % | stopped at |")
+    print("|---:|---:|---:|---|---:|---:|---:|")
+    for margin, share, delta in CASES:
+        for question in ("benchmark", "tasks"):
+            rng = np.random.default_rng([args.seed, round(1e4 * margin), round(1e4 * share)])
+            population = args.size if question == "benchmark" else None
+            null = np.array([(1 - margin) / 2])
+            false, decided, spent = 0, 0, 0.0
+            for _ in range(args.runs):
+                x = (draw(rng, args.size, share, delta, question) + 1) / 2
+                no_worse = float(first_refuted(x, null, population, 0.95)[0])
+                worse = float(first_refuted(1 - x, 1 - null, population, 0.95)[0])
+                first = min(no_worse, worse)
+                decided += first < args.size
+                spent += min(first + 1, args.size)
+                wrong = no_worse if delta < -margin else worse
+                false += (first if abs(delta + margin) < 1e-9 else wrong) < args.size
+            print(
+                f"| {margin:g} | {100 * share:g} % | {delta:g} | {question} "
+                f"| {100 * false / args.runs:.1f} | {100 * decided / args.runs:.0f} "
+                f"| {spent / args.runs:.0f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

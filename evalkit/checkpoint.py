@@ -1,0 +1,49 @@
+"""Facts of a checkpoint without its weights in memory: layout, and a hash of what it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from evalkit.dsa import Layout, ScheduleError, layout
+from evalkit.types import EvalkitError
+
+
+def model_config(model: str) -> Any:
+    """The transformers configuration of a directory or hub id; code in it is never run.
+
+    Raises:
+        EvalkitError: there is none, or this transformers does not know the model type.
+    """
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EvalkitError(f"model {model}: no usable configuration: {first}") from None
+
+
+def model_layout(model: str) -> Layout | None:
+    """Where the model's indexers are; None for a model without lightning indexer."""
+    try:
+        return layout(model_config(model).to_dict())
+    except ScheduleError:
+        return None
+
+
+def weights_hash(directory: str) -> str:
+    """sha256 over the names and contents of a checkpoint's weight files and configuration."""
+    digest = hashlib.sha256()
+    root = Path(directory)
+    names = sorted(
+        path
+        for pattern in ("*.safetensors", "*.safetensors.index.json", "config.json")
+        for path in root.glob(pattern)
+    )
+    for path in names:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as handle:
+            digest.update(hashlib.file_digest(handle, "sha256").digest())
+    return digest.hexdigest()

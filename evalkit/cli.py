@@ -1,0 +1,191 @@
+"""The `evalkit` command. Heavy imports happen inside the commands, so that --help is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evalkit.types import EvalkitError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from evalkit.plan import Plan
+    from evalkit.store import RunStore
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="What does index reuse cost in quality? Paired evaluation of DeepSeek Sparse Attention.",
+)
+
+Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/eval.")]
+RunDir = Annotated[Path, typer.Argument(help="Run directory.")]
+Baseline = Annotated[
+    str | None, typer.Option(help="Arm to compare with; default: the recipe's, else the first.")
+]
+
+
+@app.command()
+def run(
+    recipe: Recipe,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; default: runs/<recipe name>.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override, for example engine.max_batch=8.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="First N samples of every task.")] = None,
+) -> None:
+    """Generate, score, compare and print; the same command resumes an interrupted run."""
+    from evalkit.config import RunConfig
+    from evalkit.plan import plan
+    from evalkit.recipe import load
+    from evalkit.score import score_run
+    from evalkit.store import RunStore
+
+    todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent, limit)
+    store = RunStore(out or Path("runs") / recipe.stem)
+    console = _console()
+    with store.lock():
+        _generate(todo, store, console)
+        score_run(store)
+    if len(todo.config.arms) > 1:
+        _compare(store, None, console)
+    console.print(f"records: {store.path}", style="dim", highlight=False)
+
+
+@app.command()
+def score(directory: RunDir) -> None:
+    """Score the stored completions again; no model is needed."""
+    from evalkit.score import score_run
+    from evalkit.store import RunStore
+
+    store = RunStore(directory)
+    store.read_run()
+    with store.lock():
+        counts = score_run(store)
+    for arm, count in counts.items():
+        typer.echo(f"{arm}: {count} scores")
+
+
+@app.command()
+def compare(directory: RunDir, baseline: Baseline = None) -> None:
+    """Compare the arms of a run: writes compare.json and report.md, prints the table."""
+    from evalkit.store import RunStore
+
+    _compare(RunStore(directory), baseline, _console())
+
+
+@app.command()
+def schedule(
+    target: Annotated[str, typer.Argument(help="Model directory, hub id, or number of layers.")],
+    retention: Annotated[str | None, typer.Option(help="1/n, for example 1/4.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="F/S letters, one per indexer layer.")] = None,
+    sources: Annotated[str | None, typer.Option(help="σ itself: 0,0,2,2 …")] = None,
+    lag: Annotated[str, typer.Option(help="k, or one k per layer: 0,1,1 …")] = "0",
+    lag_phase: Annotated[str, typer.Option(help="decode or all.")] = "decode",
+) -> None:
+    """Print pattern, layer ids, σ, consumers and retention of a schedule."""
+    from evalkit.show_schedule import lines
+
+    for line in lines(target, retention, pattern, sources, lag, lag_phase):
+        typer.echo(line)
+
+
+@app.command()
+def tasks() -> None:
+    """List the tasks that a recipe can name."""
+    from evalkit.tasks.registry import describe
+
+    for kind, name, text in describe():
+        typer.echo(f"{kind:<8} {name:<18} {text}")
+
+
+data = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
+app.add_typer(data, name="data")
+
+
+@data.command()
+def prepare(
+    names: Annotated[list[str], typer.Argument(help="Data sets, for example ruler.")],
+) -> None:
+    """Fetch and verify what tasks need, so that later runs work offline."""
+    from evalkit.data.sources import prepare as fetch
+
+    for name, path in zip(names, fetch(names), strict=True):
+        typer.echo(f"{name}: {path}")
+
+
+def _generate(todo: Plan, store: RunStore, console: Console) -> None:
+    """Run what is missing under a progress bar with the time left."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from evalkit.runner import run as generate
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("generate", total=todo.total)
+
+        def on_answer(arm: str, count: int) -> None:
+            progress.update(bar, advance=count, description=arm)
+
+        try:
+            generate(todo, store, on_answer=on_answer)
+        except KeyboardInterrupt:
+            progress.stop()
+            raise EvalkitError(
+                f"interrupted; finished answers are kept in {store.path}, the same command goes on"
+            ) from None
+
+
+def _compare(store: RunStore, baseline: str | None, console: Console) -> None:
+    from evalkit.compare import compare_run, write_json
+    from evalkit.report import markdown, terminal
+
+    comparison = compare_run(store, baseline)
+    write_json(store, comparison)
+    markdown.write(store, comparison)
+    terminal.show(comparison, console)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)  # a pipe or file has no width to fit
+    return console
+
+
+def main() -> None:
+    """Entry point: what the user can mend ends in one line and exit code 2."""
+    from evalkit.dsa import ScheduleError
+
+    try:
+        app()
+    except (EvalkitError, ScheduleError) as error:
+        print(f"evalkit: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Comparison step: the arms of a run directory, paired on sample id, with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.config import CompareConfig
+from evalkit.stats import ArmScores, Comparison, Options, Row, compare, noise_floor
+from evalkit.store import RunStore, write_atomic
+from evalkit.types import EvalkitError
+
+FLAGS = ("error", "empty", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A comparison with what a report wants to say around it.
+
+    Attributes:
+        result: rows of the statistics.
+        arms: run.json entries, in order.
+        tasks: run.json task entries, in order.
+        metrics: metric per task.
+        flags: per arm, counts of error, empty and length.
+        unfinished: per arm, (answered, planned) where they differ.
+        settings: how arms were compared.
+    """
+
+    result: Comparison
+    arms: tuple[Mapping[str, Any], ...]
+    tasks: tuple[Mapping[str, Any], ...]
+    metrics: Mapping[str, str]
+    flags: Mapping[str, Counter[str]]
+    unfinished: Mapping[str, tuple[int, int]]
+    settings: CompareConfig
+
+
+def compare_run(
+    store: RunStore, baseline: str | None = None, settings: CompareConfig | None = None
+) -> RunComparison:
+    """Compare every arm of a run with the baseline.
+
+    Args:
+        store: a scored run directory.
+        baseline: arm to compare with; default: the recipe's, else the first.
+        settings: default: the recipe's.
+
+    Raises:
+        EvalkitError: no scores, unknown baseline, or arms that read different prompts.
+    """
+    run = store.read_run()
+    settings = settings or CompareConfig.model_validate(run["recipe"]["compare"])
+    names = [entry["name"] for entry in run["arms"]]
+    baseline = baseline or settings.baseline or names[0]
+    if baseline not in names:
+        raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(names)})")
+    items = store.read_items()
+    if not items:
+        raise EvalkitError(f"{store.path}: nothing was generated yet")
+    _check_prompts(store, names, baseline)
+    scores = {name: store.read_scores(name) for name in names}
+    scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
+    if baseline not in scored:
+        raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
+    planned = sum(task["samples"] for task in run["tasks"])
+    return RunComparison(
+        result=_compared(scored, baseline, settings),
+        arms=tuple(run["arms"]),
+        tasks=tuple(run["tasks"]),
+        metrics={item["task"]: item["metric"] for item in items.values()},
+        flags={
+            n: Counter(f for row in r.values() for f in row["flags"]) for n, r in scores.items()
+        },
+        unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
+        settings=settings,
+    )
+
+
+def _compared(
+    scored: Mapping[str, ArmScores], baseline: str, settings: CompareConfig
+) -> Comparison:
+    options = Options(
+        margin=settings.margin,
+        method=settings.method,
+        confidence=settings.confidence,
+        n_resamples=settings.resamples,
+        seed=settings.seed,
+    )
+    if len(scored) == 1:
+        raise EvalkitError("only one arm has scores: nothing to compare")
+    twin = settings.repeat_of_baseline
+    if twin is not None and twin in scored and twin != baseline:
+        same = compare({baseline: scored[baseline], twin: scored[twin]}, baseline, options)
+        floors = {
+            row.task: noise_floor(row.result)
+            for row in same.rows
+            if row.arm == twin and row.result is not None
+        }
+        options = replace(options, noise_floors=floors)
+    return compare(scored, baseline, options)
+
+
+def _flag_counts(rows: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
+    return Counter(flag for row in rows.values() for flag in row["flags"])
+
+
+def _columns(
+    rows: Mapping[str, Mapping[str, Any]], items: Mapping[str, Mapping[str, Any]]
+) -> ArmScores:
+    return ArmScores(
+        ids=list(rows),
+        tasks=[row["task"] for row in rows.values()],
+        scores=[row["score"] for row in rows.values()],
+        clusters=[items[i]["cluster"] for i in rows],
+        errors=["error" in row["flags"] for row in rows.values()],
+    )
+
+
+def _check_prompts(store: RunStore, names: list[str], baseline: str) -> None:
+    """Arms are comparable only where they read the very same prompts."""
+    reference = {i: row["prompt_sha256"] for i, row in store.read_samples(baseline).items()}
+    for name in names:
+        for sample_id, row in store.read_samples(name).items():
+            if reference.get(sample_id, row["prompt_sha256"]) != row["prompt_sha256"]:
+                raise EvalkitError(
+                    f"{store.path}: arm {name} and {baseline} read different prompts for"
+                    f" {sample_id} (other tokenizer or chat template): they cannot be compared"
+                )
+
+
+def as_rows(comparison: RunComparison) -> list[dict[str, Any]]:
+    """Flat rows of compare.json."""
+    return [_flat(row, comparison.metrics) for row in comparison.result.rows]
+
+
+def _flat(row: Row, metrics: Mapping[str, str]) -> dict[str, Any]:
+    result = row.result
+    return {
+        "arm": row.arm,
+        "task": row.task,
+        "metric": metrics.get(row.task, "mean over tasks"),
+        "n": row.n,
+        "n_errors": row.errors,
+        "score": row.score,
+        "baseline_score": row.baseline_score,
+        "delta": result.delta if result else None,
+        "ci_low": result.low if result else None,
+        "ci_high": result.high if result else None,
+        "p_value": result.p_value if result else None,
+        "p_adjusted": row.p_adjusted,
+        "verdict": row.verdict or "baseline",
+        "notes": list(row.notes),
+    }
+
+
+def write_json(store: RunStore, comparison: RunComparison) -> None:
+    """Write compare.json beside the run."""
+    data = {
+        "baseline": comparison.result.baseline,
+        "settings": comparison.settings.model_dump(mode="json"),
+        "signature": comparison.result.signature,
+        "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
+        "flags": {name: dict(counts) for name, counts in comparison.flags.items()},
+        "rows": as_rows(comparison),
+    }
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(store.path / "compare.json", text + "\n")

@@ -1,0 +1,202 @@
+"""The evaluation recipe: every knob is a typed field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.recipe import Strict
+from evalkit.tasks.registry import TaskConfig
+from evalkit.types import EvalkitError
+
+
+class PromptConfig(Strict):
+    """How samples become prompts.
+
+    Attributes:
+        chat: ``auto`` uses the tokenizer's chat template where it has one, ``never`` sends plain
+            text, ``always`` refuses a tokenizer without a template. Tasks may exempt themselves.
+    """
+
+    chat: Literal["auto", "always", "never"] = "auto"
+
+
+class HfConfig(Strict):
+    """Transformers in this process, greedy decoding.
+
+    Attributes:
+        dtype: weights and activations; ``auto`` takes the checkpoint's.
+        batch_tokens: padded tokens of a batch (prompt and answer).
+        max_batch: prompts of a batch.
+        prefill_chunk: prompt tokens per forward; bounds the memory of long prompts.
+        device_map: passed to transformers (``"auto"`` spreads a large model), else one device
+            that accelerate chooses.
+    """
+
+    kind: Literal["hf"] = "hf"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_tokens: int = Field(default=32768, ge=1)
+    max_batch: int = Field(default=64, ge=1)
+    prefill_chunk: int = Field(default=2048, ge=1)
+    device_map: str | None = None
+
+
+class OracleConfig(Strict):
+    """Answers from the gold, or from a corrupted gold: tests and dry runs without a model.
+
+    Attributes:
+        corrupt: share of wrong answers, for all arms or per arm name.
+        seed: which samples are wrong.
+    """
+
+    kind: Literal["oracle"] = "oracle"
+    corrupt: float | dict[str, float] = 0.0
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _rates(self) -> OracleConfig:
+        rates = self.corrupt.values() if isinstance(self.corrupt, dict) else [self.corrupt]
+        if any(not 0 <= rate <= 1 for rate in rates):
+            raise ValueError("corrupt is a share between 0 and 1")
+        return self
+
+
+EngineConfig = Annotated[HfConfig | OracleConfig, Field(discriminator="kind")]
+
+# Fields that change how fast an engine works and not what it answers; they leave the identity.
+THROUGHPUT_FIELDS = frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"})
+
+
+class ArmConfig(Strict):
+    """One configuration under test: checkpoint and schedule.
+
+    Give at most one of `retention`, `pattern` and `sources`; with none of them the checkpoint's own
+    schedule is used (all full, unless it ships with shared layers).
+
+    Attributes:
+        name: shown in every table.
+        model: checkpoint (directory or hub id) when it is not the recipe's.
+        retention: 1/n, full layers at ordinals 0, n, 2n …
+        pattern: one letter per indexer-bearing layer, F or S.
+        sources: σ itself, one ordinal per indexer-bearing layer.
+        lag: k, or one k per layer.
+        lag_phase: where the lag acts.
+    """
+
+    name: str = Field(min_length=1)
+    model: str | None = None
+    retention: str | float | None = None
+    pattern: str | None = None
+    sources: tuple[int, ...] | None = None
+    lag: int | tuple[int, ...] = 0
+    lag_phase: Literal["decode", "all"] | None = None
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> ArmConfig:
+        given = [k for k in ("retention", "pattern", "sources") if getattr(self, k) is not None]
+        if len(given) > 1:
+            raise ValueError(f"arm {self.name}: give one of {' and '.join(given)}, not both")
+        if self.sources is not None and self.lag != 0:
+            raise ValueError(f"arm {self.name}: sources say everything, a lag cannot be added")
+        return self
+
+    def schedule(self, native: ReuseSchedule) -> ReuseSchedule:
+        """The schedule of this arm on a model whose own schedule is `native`.
+
+        Raises:
+            EvalkitError: it cannot be built for this model; the message names arm and layer.
+        """
+        ids = native.layer_ids
+        phase = self.lag_phase or "decode"
+        lag = self.lag if isinstance(self.lag, int) else list(self.lag)
+        try:
+            if self.retention is not None:
+                return ReuseSchedule.uniform(ids, self.retention, lag, lag_phase=phase)
+            if self.sources is not None:
+                return ReuseSchedule.from_sources(
+                    self.sources, layers=ids, lag_phase=self.lag_phase or "all"
+                )
+            pattern = self.pattern if self.pattern is not None else native.pattern
+            return ReuseSchedule.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
+        except ScheduleError as error:
+            raise EvalkitError(f"arm {self.name}: {error}") from None
+
+    @property
+    def is_native(self) -> bool:
+        """True when the arm asks for nothing but the checkpoint's own schedule."""
+        chosen = (self.retention, self.pattern, self.sources)
+        return chosen == (None, None, None) and self.lag == 0
+
+
+class CompareConfig(Strict):
+    """How arms are compared.
+
+    Attributes:
+        baseline: arm that the others are compared with; default: the first.
+        repeat_of_baseline: a second run of the baseline (A/A), whose difference is the noise floor.
+        margin: largest loss that is still acceptable, in score units (0.01 = one point).
+        confidence: of the intervals.
+        method: ``bca`` or ``percentile``.
+        resamples: bootstrap resamples.
+        seed: of the resampling.
+    """
+
+    baseline: str | None = None
+    repeat_of_baseline: str | None = None
+    margin: float = Field(default=0.01, ge=0, le=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    method: Literal["bca", "percentile"] = "bca"
+    resamples: int = Field(default=10_000, ge=100)
+    seed: int = 0
+
+
+class RunConfig(Strict):
+    """A whole evaluation.
+
+    Attributes:
+        model: checkpoint of the arms that name none (directory, relative to the recipe, or hub id).
+        engine: what answers.
+        prompts: how samples become prompts.
+        tasks: the benchmarks.
+        arms: the configurations under test.
+        compare: how they are compared.
+    """
+
+    model: str | None = None
+    engine: EngineConfig = HfConfig()
+    prompts: PromptConfig = PromptConfig()
+    tasks: tuple[TaskConfig, ...] = Field(min_length=1)
+    arms: tuple[ArmConfig, ...] = Field(min_length=1)
+    compare: CompareConfig = CompareConfig()
+
+    @model_validator(mode="after")
+    def _names(self) -> RunConfig:
+        names = [arm.name for arm in self.arms]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two arms are called {name}")
+        for key in ("baseline", "repeat_of_baseline"):
+            name = getattr(self.compare, key)
+            if name is not None and name not in names:
+                raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
+        if any(arm.model is None for arm in self.arms) and self.model is None:
+            raise ValueError("no model: set model, or a model for every arm")
+        return self
+
+
+def resolve_model(name: str, base_dir: Path) -> str:
+    """A model directory relative to the recipe as an absolute path; anything else is a hub id.
+
+    Raises:
+        EvalkitError: it looks like a path and is not there.
+    """
+    path = Path(name).expanduser()
+    candidate = path if path.is_absolute() else base_dir / path
+    if candidate.is_dir():
+        return str(candidate.resolve())
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
+        raise EvalkitError(f"model {name}: no such directory ({candidate})")
+    return name

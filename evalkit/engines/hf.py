@@ -1,0 +1,149 @@
+"""Transformers in this process: greedy, KV cache, prefill in chunks, batches by length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from evalkit.checkpoint import weights_hash
+from evalkit.config import ArmConfig, HfConfig
+from evalkit.dsa import (
+    AppliedSchedule,
+    ReuseSchedule,
+    ScheduleError,
+    UnsupportedModelError,
+    apply_schedule,
+)
+from evalkit.dsa.families import Seam, seam
+from evalkit.engines.greedy import GreedyDecoder
+from evalkit.prompts import load_tokenizer
+from evalkit.types import Completion, EvalkitError, Prompt
+
+
+class HfEngine:
+    """One transformers model in memory, run under the schedule of the arm at hand."""
+
+    def __init__(self, config: HfConfig) -> None:
+        self.config = config
+        self.model: Any = None
+        self._seam: Seam | None = None
+        self._decoder: GreedyDecoder | None = None
+        self._loaded: tuple[str, dict[str, Any]] | None = None
+        self._last: AppliedSchedule | None = None
+        self._forwards = 0
+
+    def load(self, model: str) -> dict[str, Any]:
+        """Load a checkpoint once; a second call with the same name costs nothing."""
+        if self._loaded is not None and self._loaded[0] == model:
+            return self._loaded[1]
+        from accelerate import PartialState
+        from transformers import AutoModelForCausalLM
+
+        self.model = None  # free the previous one first
+        device = PartialState().device
+        where = {"device_map": self.config.device_map} if self.config.device_map else {}
+        try:
+            loaded = AutoModelForCausalLM.from_pretrained(model, dtype=self.config.dtype, **where)
+        except (OSError, ValueError, ImportError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise EvalkitError(f"model {model}: cannot be loaded: {first}") from None
+        self.model = loaded.eval() if where else loaded.to(device).eval()
+        try:
+            self._seam = seam(self.model)
+        except UnsupportedModelError:
+            self._seam = None  # a model without indexers can still be a baseline
+        self._decoder = GreedyDecoder(
+            self.model, load_tokenizer(model), prefill_chunk=self.config.prefill_chunk
+        )
+        facts = {
+            "weights_sha256": weights_hash(model) if Path(model).is_dir() else None,
+            "revision": getattr(self.model.config, "_commit_hash", None),
+            "model_type": self.model.config.model_type,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": str(self.model.device),
+        }
+        self._loaded = (model, facts)
+        return facts
+
+    def native(self) -> ReuseSchedule | None:
+        """The loaded checkpoint's own schedule."""
+        return self._seam.layout.native if self._seam is not None else None
+
+    def answer(
+        self,
+        arm: ArmConfig,
+        schedule: ReuseSchedule | None,
+        prompts: Sequence[Prompt],
+        done: Collection[str],
+    ) -> Iterator[list[Completion]]:
+        """Greedy answers, batch by batch."""
+        decoder = self._decoder
+        if decoder is None:
+            raise RuntimeError("load a model first")
+        try:
+            context = apply_schedule(self.model, schedule) if schedule else nullcontext()
+            with context as applied:
+                self._last = applied
+                for batch in self._batches(prompts):
+                    if all(p.sample.id in done for p in batch):
+                        continue
+                    start = time.perf_counter()
+                    answers = decoder.answer(batch, applied)
+                    share = (time.perf_counter() - start) / len(batch)
+                    yield [
+                        Completion(
+                            sample_id=prompt.sample.id,
+                            text=text,
+                            finish_reason=reason,
+                            prompt_tokens=len(prompt.token_ids),
+                            completion_tokens=count,
+                            seconds=share,
+                            error=error,
+                        )
+                        for prompt, (text, reason, count, error) in zip(batch, answers, strict=True)
+                        if prompt.sample.id not in done
+                    ]
+        except ScheduleError as error:
+            raise EvalkitError(f"arm {arm.name}: {error}") from None
+
+    def engagement(self) -> dict[str, Any]:
+        """Indexer runs per layer while the last arm answered: shared layers must show none."""
+        if self._last is None:
+            return {"verdict": "not applicable: the model has no indexers"}
+        schedule = self._last.schedule
+        calls = [self._last.calls[i] for i in range(len(schedule))]
+        ran = [count > 0 for count in calls]
+        verdict = "engaged" if ran == list(schedule.computes) else "not engaged"
+        if not any(calls):
+            verdict = "unknown: nothing was generated"
+        return {"verdict": verdict, "indexer_calls": calls}
+
+    def _batches(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
+        """Prompts of like length together, longest first (memory trouble shows at once).
+
+        Depends on `prompts` alone, so that a resumed run forms the same batches.
+        """
+        padding = self._seam is None or self._seam.family.padding
+        order = sorted(prompts, key=lambda p: (-_size(p), p.sample.id))
+        batch: list[Prompt] = []
+        for prompt in order:
+            if batch:
+                longest = len(batch[0].token_ids)
+                full = (
+                    len(batch) >= self.config.max_batch
+                    or (len(batch) + 1) * _size(batch[0]) > self.config.batch_tokens
+                    or (not padding and len(prompt.token_ids) != longest)
+                )
+                if full:
+                    yield batch
+                    batch = []
+            batch.append(prompt)
+        if batch:
+            yield batch
+
+
+def _size(prompt: Prompt) -> int:
+    return len(prompt.token_ids) + prompt.sample.max_new_tokens

@@ -1,0 +1,56 @@
+"""Answers from the gold, or from a corrupted gold at a stated rate: tests and dry runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from evalkit.config import ArmConfig, OracleConfig
+from evalkit.dsa import ReuseSchedule
+from evalkit.types import Completion, Prompt
+
+
+class OracleEngine:
+    """Knows every answer; forgets a stated share of them, the same ones every time."""
+
+    def __init__(self, config: OracleConfig) -> None:
+        self.config = config
+        self._native: ReuseSchedule | None = None
+
+    def load(self, model: str) -> dict[str, Any]:
+        """Read the configuration (not the weights) of a checkpoint, for its schedule."""
+        from evalkit.checkpoint import model_layout
+
+        found = model_layout(model)
+        self._native = found.native if found is not None else None
+        return {"weights_sha256": "oracle", "model_type": found.model_type if found else None}
+
+    def native(self) -> ReuseSchedule | None:
+        """The checkpoint's own schedule."""
+        return self._native
+
+    def answer(
+        self,
+        arm: ArmConfig,
+        schedule: ReuseSchedule | None,  # noqa: ARG002 - a schedule does not change the gold
+        prompts: Sequence[Prompt],
+        done: Collection[str],
+    ) -> Iterator[list[Completion]]:
+        """One batch of gold or wrong answers per 32 prompts."""
+        rates = self.config.corrupt
+        rate = rates.get(arm.name, 0.0) if isinstance(rates, dict) else rates
+        left = [p for p in prompts if p.sample.id not in done]
+        for start in range(0, len(left), 32):
+            yield [self._complete(prompt, rate) for prompt in left[start : start + 32]]
+
+    def engagement(self) -> dict[str, Any]:
+        """Nothing ran, so nothing is proved."""
+        return {"verdict": "not applicable: the oracle runs no model"}
+
+    def _complete(self, prompt: Prompt, rate: float) -> Completion:
+        sample = prompt.sample
+        digest = hashlib.sha256(f"{self.config.seed}/{sample.id}".encode()).digest()
+        wrong = int.from_bytes(digest[:8], "big") / 2**64 < rate
+        text = " (forgotten)" if wrong else " " + ", ".join(sample.references)
+        return Completion(sample.id, text, "stop", len(prompt.token_ids), len(text.split()), 0.0)

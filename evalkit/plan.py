@@ -1,0 +1,109 @@
+"""What a run will do, and what makes two runs the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalkit.checkpoint import model_layout
+from evalkit.config import THROUGHPUT_FIELDS, RunConfig, resolve_model
+from evalkit.tasks.base import Task
+from evalkit.tasks.registry import build_all
+from evalkit.types import EvalkitError
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do.
+
+    Attributes:
+        config: the recipe.
+        tasks: the cells.
+        models: checkpoint of each arm, resolved, by arm name.
+        limit: first samples of each cell only, or None.
+    """
+
+    config: RunConfig
+    tasks: tuple[Task, ...]
+    models: Mapping[str, str]
+    limit: int | None
+
+    def count(self, task: Task) -> int:
+        """Samples of a cell that this run answers."""
+        return len(task) if self.limit is None else min(len(task), self.limit)
+
+    @property
+    def samples(self) -> int:
+        """Samples per arm."""
+        return sum(self.count(task) for task in self.tasks)
+
+    @property
+    def total(self) -> int:
+        """Answers of the whole run."""
+        return self.samples * len(self.config.arms)
+
+
+def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
+    """Resolve models and build the tasks; nothing heavy is loaded.
+
+    Raises:
+        EvalkitError: a model or a file that the recipe names is not there, or a schedule does not
+            fit its model.
+    """
+    if limit is not None and limit < 1:
+        raise EvalkitError(f"--limit {limit}: it must be 1 or more")
+    models = {
+        arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
+    }
+    for arm in config.arms:
+        if not arm.is_native:
+            found = model_layout(models[arm.name])
+            if found is None:
+                raise EvalkitError(
+                    f"arm {arm.name}: {models[arm.name]} has no lightning indexer, a schedule"
+                    " cannot act on it"
+                )
+            arm.schedule(found.native)
+    return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit)
+
+
+def identity(todo: Plan) -> dict[str, Any]:
+    """What decides the answers of a run: the recipe without throughput and comparison settings."""
+    recipe = todo.config.model_dump(mode="json", exclude={"compare"})
+    recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
+    recipe["limit"] = todo.limit
+    return recipe
+
+
+def changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Differences of two recipes in words; arms that were only added are not one."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(k for k in new if k not in old)]
+        return [
+            text
+            for k in keys
+            for text in changes(old.get(k), new.get(k), f"{path}.{k}" if path else str(k))
+        ]
+    if isinstance(old, list) and isinstance(new, list) and old != new:
+        if path == "arms":
+            return _arm_changes(old, new)
+        if len(old) == len(new):
+            return [
+                text
+                for i, (a, b) in enumerate(zip(old, new, strict=True))
+                for text in changes(a, b, f"{path}.{i}")
+            ]
+    return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
+
+
+def _arm_changes(old: list[Any], new: list[Any]) -> list[str]:
+    by_name = {arm["name"]: arm for arm in new}
+    texts: list[str] = []
+    for arm in old:
+        if arm["name"] not in by_name:
+            texts.append(f"arm {arm['name']} is gone")
+        else:
+            texts += changes(arm, by_name[arm["name"]], f"arm {arm['name']}")
+    return texts

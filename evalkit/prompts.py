@@ -1,0 +1,109 @@
+"""From a sample to token ids: chat template, answer prefix, special tokens, once and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evalkit.config import PromptConfig
+from evalkit.types import EvalkitError, Prompt, Sample
+
+
+class ChatRenderer:
+    """Renders samples with one tokenizer under one policy.
+
+    The answer prefix follows the template's generation prompt, so that it is the start of the
+    assistant's turn. Special tokens are added exactly once: by the chat template, or by the
+    tokenizer when there is none; a doubled BOS is refused.
+    """
+
+    def __init__(self, tokenizer: Any, config: PromptConfig | None = None) -> None:
+        config = config or PromptConfig()
+        self.tokenizer = tokenizer
+        has_template = bool(getattr(tokenizer, "chat_template", None))
+        if config.chat == "always" and not has_template:
+            raise EvalkitError(
+                "prompts.chat is always, but the tokenizer has no chat template: use auto or never"
+            )
+        self.chat = has_template and config.chat != "never"
+        self._overhead: dict[bool, int] = {}
+        self._last: Prompt | None = None
+
+    def render(self, sample: Sample) -> Prompt:
+        """The prompt of a sample.
+
+        Raises:
+            EvalkitError: the prompt would begin with two BOS tokens.
+        """
+        # A task that fits its haystack has usually just rendered the sample it returns.
+        if self._last is None or self._last.sample != sample:
+            self._last = self._render(sample)
+        return self._last
+
+    def _render(self, sample: Sample) -> Prompt:
+        chat = self.chat and sample.chat
+        text = self._wrap(sample.text) if chat else sample.text
+        text += sample.answer_prefix
+        # A chat template prints the special tokens itself.
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=not chat))
+        bos = getattr(self.tokenizer, "bos_token_id", None)
+        if bos is not None and ids[:2] == (bos, bos):
+            raise EvalkitError(
+                f"{sample.id}: the prompt begins with two BOS tokens (id {bos}): the text or the"
+                " template prints one that the tokenizer adds again"
+            )
+        return Prompt(sample, ids, text, hash_ids(ids))
+
+    def overhead(self, *, chat: bool = True) -> int:
+        """Tokens that the template and special tokens add around the text."""
+        if chat not in self._overhead:
+            probe = Sample("probe", "probe", "x", ("x",), "none", 0, chat=chat)
+            plain = len(self.tokenizer.encode("x", add_special_tokens=False))
+            self._overhead[chat] = len(self.render(probe).token_ids) - plain
+        return self._overhead[chat]
+
+    def fingerprint(self) -> str:
+        """sha256 of everything that decides token ids: tokenizer, chat template, policy."""
+        digest = hashlib.sha256(tokenizer_hash(self.tokenizer).encode())
+        template = getattr(self.tokenizer, "chat_template", None) if self.chat else None
+        digest.update(repr((self.chat, template)).encode())
+        return digest.hexdigest()
+
+    def _wrap(self, text: str) -> str:
+        wrapped = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+        return str(wrapped)
+
+
+def hash_ids(ids: Sequence[int]) -> str:
+    """sha256 of token ids (little-endian 32-bit)."""
+    return hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """sha256 of a tokenizer's whole definition, or of its vocabulary where it has no such form."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        text = backend.to_str()
+    else:
+        text = repr(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def load_tokenizer(model: str | Path) -> Any:
+    """The tokenizer beside a model (directory or hub id), never running code from the checkpoint.
+
+    Raises:
+        EvalkitError: there is none, or it cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(model))
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EvalkitError(f"{model}: no usable tokenizer: {first}") from None

@@ -1,0 +1,1 @@
+"""Tables of a comparison for a terminal and as Markdown."""

@@ -1,0 +1,47 @@
+"""report.md: the comparison as Markdown."""
+
+from __future__ import annotations
+
+from evalkit.compare import RunComparison
+from evalkit.report.tables import Grid, by_task, notes, summary
+from evalkit.store import RunStore, write_atomic
+
+
+def markdown(comparison: RunComparison) -> str:
+    """The whole report."""
+    parts = ["# Comparison", "", *_table(summary(comparison))]
+    if len(comparison.tasks) > 1:
+        parts += ["", *_table(by_task(comparison))]
+    lines = notes(comparison)
+    if lines:
+        parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]
+    parts += ["", "Schedules:", ""]
+    for arm in comparison.arms:
+        facts = arm.get("schedule")
+        text = f"`{facts['text']}`" if facts else "the model has no indexers"
+        parts.append(f"- {escape(arm['name'])}: {text}")
+    parts += ["", f"Signature: `{comparison.result.signature}`"]
+    return "\n".join(parts) + "\n"
+
+
+def write(store: RunStore, comparison: RunComparison) -> None:
+    """Write report.md beside the run."""
+    write_atomic(store.path / "report.md", markdown(comparison))
+
+
+def _table(grid: Grid) -> list[str]:
+    from tabulate import tabulate
+
+    align = ["right" if i in grid.right else "left" for i in range(len(grid.head))]
+    rows = [[escape(cell) for cell in row] for row in grid.rows]
+    text = tabulate(
+        rows, [escape(h) for h in grid.head], "pipe", colalign=align, disable_numparse=True
+    )
+    return [f"{escape(grid.title)}", "", *text.splitlines()]
+
+
+def escape(text: str) -> str:
+    """Neutralise what Markdown or HTML would interpret."""
+    for character in "\\`*_|<>[]":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.splitlines())

@@ -1,0 +1,191 @@
+"""Resume, generate, append. Scoring is another step and needs no model.
+
+Samples are rendered once per checkpoint in blocks; within a block all arms answer before the next
+block begins, so a run that is cut short has compared every arm on the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from evalkit.config import ArmConfig
+from evalkit.dsa import ReuseSchedule
+from evalkit.engines import open_engine
+from evalkit.engines.base import Engine
+from evalkit.plan import Plan, changes, identity
+from evalkit.prompts import ChatRenderer, load_tokenizer
+from evalkit.provenance import environment
+from evalkit.recipe import canonical_hash
+from evalkit.store import RunStore, sample_row
+from evalkit.types import EvalkitError, Prompt, Renderer
+
+BLOCK_SAMPLES = 512
+BLOCK_TOKENS = 2_000_000
+
+
+def run(
+    todo: Plan, store: RunStore, *, on_answer: Callable[[str, int], None] = lambda *_: None
+) -> None:
+    """Generate everything that is missing in a run directory.
+
+    Args:
+        todo: from `plan`.
+        store: the directory; the caller holds its lock.
+        on_answer: called as (arm name, answers) while answers come, resumed ones included.
+
+    Raises:
+        EvalkitError: the directory holds a different run, or an engine cannot do what is asked.
+    """
+    record = _begin(todo, store)
+    engine = open_engine(todo.config.engine)
+    for model in dict.fromkeys(todo.models.values()):
+        arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
+        facts = engine.load(model)
+        renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
+        facts = {**facts, "prompts_sha256": renderer.fingerprint()}
+        schedules = {arm.name: _schedule(engine, arm) for arm in arms}
+        _describe(record, store, arms, schedules, model, facts)
+        items = store.read_items()
+        done = {arm.name: _answered(store, arm.name) for arm in arms}
+        for prompts in blocks(todo, renderer):
+            store.add_items(prompts, items)
+            for arm in arms:
+                _answer(engine, arm, schedules[arm.name], prompts, done[arm.name], store, on_answer)
+                _note_engagement(record, arm.name, engine.engagement())
+        store.write_run(record)
+
+
+def blocks(todo: Plan, renderer: Renderer) -> Iterator[list[Prompt]]:
+    """Rendered samples, block by block, each within one cell."""
+    for task in todo.tasks:
+        stream = (renderer.render(task.sample(i, renderer)) for i in range(todo.count(task)))
+        while block := list(_take_block(stream)):
+            yield block
+
+
+def _take_block(stream: Iterator[Prompt]) -> Iterator[Prompt]:
+    tokens = 0
+    for prompt in islice(stream, BLOCK_SAMPLES):
+        yield prompt
+        tokens += len(prompt.token_ids)
+        if tokens >= BLOCK_TOKENS:
+            return
+
+
+def _answer(
+    engine: Engine,
+    arm: ArmConfig,
+    schedule: ReuseSchedule | None,
+    prompts: Sequence[Prompt],
+    done: Mapping[str, str],
+    store: RunStore,
+    on_answer: Callable[[str, int], None],
+) -> None:
+    """One arm on one block: answer what is missing, append it, report progress."""
+    by_id = {prompt.sample.id: prompt for prompt in prompts}
+    for sample_id, prompt in by_id.items():
+        if done.get(sample_id, prompt.sha256) != prompt.sha256:
+            raise EvalkitError(
+                f"{store.path}: arm {arm.name} answered another prompt for {sample_id}: the"
+                " tokenizer or prompt policy changed since this run began; use a new directory"
+            )
+    finished = set(by_id) & set(done)
+    if finished:
+        on_answer(arm.name, len(finished))
+    if len(finished) == len(by_id):
+        return
+    for batch in engine.answer(arm, schedule, prompts, finished):
+        store.add_samples(arm.name, [sample_row(by_id[c.sample_id], c) for c in batch])
+        on_answer(arm.name, len(batch))
+
+
+def _answered(store: RunStore, arm: str) -> dict[str, str]:
+    """Prompt hash per sample that has an answer; failed ones are tried again."""
+    rows = store.read_samples(arm)
+    return {i: row["prompt_sha256"] for i, row in rows.items() if row["finish_reason"] != "error"}
+
+
+def _schedule(engine: Engine, arm: ArmConfig) -> ReuseSchedule | None:
+    native = engine.native()
+    if native is None:
+        if not arm.is_native:
+            raise EvalkitError(f"arm {arm.name}: this model has no lightning indexer")
+        return None
+    return arm.schedule(native)
+
+
+def _begin(todo: Plan, store: RunStore) -> dict[str, Any]:
+    """A fresh run.json, or the old one after a check that it is the same run."""
+    wanted = identity(todo)
+    if store.exists:
+        record = store.read_run()
+        differences = changes(record.get("identity", {}), wanted)
+        if differences:
+            raise EvalkitError(
+                f"{store.path} holds another run; changed: {'; '.join(differences[:4])}"
+                f"{' …' if len(differences) > 4 else ''}. Use another --out, or the old recipe"
+            )
+        known = {entry["name"] for entry in record["arms"]}
+        record["identity"] = wanted
+    else:
+        record, known = {"format": 1, "arms": []}, set()
+        record["identity"] = wanted
+    record["recipe"] = todo.config.model_dump(mode="json")
+    record["identity_sha256"] = canonical_hash(wanted)
+    record["tasks"] = [
+        {"name": task.name, "samples": todo.count(task), "deviations": dict(task.deviations)}
+        for task in todo.tasks
+    ]
+    record["arms"] += [{"name": arm.name} for arm in todo.config.arms if arm.name not in known]
+    record["environment"] = environment()
+    store.write_run(record)
+    return record
+
+
+def _describe(
+    record: dict[str, Any],
+    store: RunStore,
+    arms: Sequence[ArmConfig],
+    schedules: Mapping[str, ReuseSchedule | None],
+    model: str,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write into run.json what each arm really is; a changed checkpoint is refused."""
+    entries = {entry["name"]: entry for entry in record["arms"]}
+    for arm in arms:
+        entry = entries[arm.name]
+        for key in ("weights_sha256", "prompts_sha256"):
+            old = entry.get(key, facts[key])
+            if old != facts[key]:
+                raise EvalkitError(
+                    f"{store.path}: arm {arm.name}: {key} changed since this run began"
+                    f" (was {str(old)[:12]}, is {str(facts[key])[:12]}); use a new directory"
+                )
+        entry |= {"model": model, **facts, "schedule": _schedule_facts(schedules[arm.name])}
+    store.write_run(record)
+
+
+def _schedule_facts(schedule: ReuseSchedule | None) -> dict[str, Any] | None:
+    if schedule is None:
+        return None
+    return {
+        "text": str(schedule),
+        "pattern": schedule.pattern,
+        "retention": str(schedule.retention),
+        "lag": schedule.lag,
+        "lag_phase": schedule.lag_phase,
+        "source": list(schedule.source),
+        "layer_ids": list(schedule.layer_ids),
+        "full_layer_ids": list(schedule.full_layer_ids),
+    }
+
+
+def _note_engagement(record: dict[str, Any], arm: str, proof: Mapping[str, Any]) -> None:
+    """Keep the strongest evidence: one block that was not engaged spoils the arm."""
+    entry = next(entry for entry in record["arms"] if entry["name"] == arm)
+    before = entry.get("engagement", {}).get("verdict")
+    if before == "not engaged" or (str(proof["verdict"]).startswith("unknown") and before):
+        return
+    entry["engagement"] = dict(proof)

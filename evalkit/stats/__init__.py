@@ -1,0 +1,84 @@
+"""Paired statistics of an evaluation: pure functions on arrays, NumPy and SciPy only."""
+
+from evalkit.stats.bootstrap import ArmResults, paired_bootstrap, paired_bootstrap_arms
+from evalkit.stats.compare import compare
+from evalkit.stats.decision import (
+    equivalent,
+    is_difference,
+    judge,
+    noise_floor,
+    non_inferior,
+    superior,
+    verdict,
+)
+from evalkit.stats.intervals import newcombe_paired, tango, wilson
+from evalkit.stats.join import ArmScores
+from evalkit.stats.multiplicity import benjamini_hochberg, holm
+from evalkit.stats.paired import default_method, paired_arms, paired_difference
+from evalkit.stats.plan import Plan, plan
+from evalkit.stats.power import (
+    Spread,
+    assumed_spread,
+    power_of,
+    samples_needed,
+    smallest_effect,
+    smallest_margin,
+    spread_of,
+)
+from evalkit.stats.repeats import Components, components
+from evalkit.stats.result import PairedResult
+from evalkit.stats.rows import MACRO, Comparison, Options, Row
+from evalkit.stats.sequence import confidence_sequence
+from evalkit.stats.significance import mcnemar, sign_flip
+from evalkit.stats.stopping import (
+    QUESTIONS,
+    SequentialVerdict,
+    sampling_order,
+    sequential_verdicts,
+)
+
+__all__ = [
+    "MACRO",
+    "QUESTIONS",
+    "ArmResults",
+    "ArmScores",
+    "Comparison",
+    "Components",
+    "Options",
+    "PairedResult",
+    "Plan",
+    "Row",
+    "SequentialVerdict",
+    "Spread",
+    "assumed_spread",
+    "benjamini_hochberg",
+    "compare",
+    "components",
+    "confidence_sequence",
+    "default_method",
+    "equivalent",
+    "holm",
+    "is_difference",
+    "judge",
+    "mcnemar",
+    "newcombe_paired",
+    "noise_floor",
+    "non_inferior",
+    "paired_arms",
+    "paired_bootstrap",
+    "paired_bootstrap_arms",
+    "paired_difference",
+    "plan",
+    "power_of",
+    "samples_needed",
+    "sampling_order",
+    "sequential_verdicts",
+    "sign_flip",
+    "smallest_effect",
+    "smallest_margin",
+    "spread_of",
+    "superior",
+    "tango",
+    "verdict",
+    "wilson",
+]

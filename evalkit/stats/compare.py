@@ -1,0 +1,167 @@
+"""Comparison of arms with a baseline: per task and macro average, joined on sample id."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evalkit.stats.bootstrap import ArmResults
+from evalkit.stats.decision import UNDECIDED, check_margin, equivalent, judge
+from evalkit.stats.join import ArmScores, Table, common, table
+from evalkit.stats.multiplicity import ADJUSTMENTS
+from evalkit.stats.paired import paired_arms
+from evalkit.stats.rows import MACRO, Comparison, Options, Row
+from evalkit.types import EvalkitError
+
+FAMILIES = ("arms", "arms and tasks")
+
+
+def compare(
+    arms: Mapping[str, ArmScores], baseline: str, options: Options | None = None
+) -> Comparison:
+    """Compare every arm with the baseline on the samples they share.
+
+    Each arm is joined with the baseline alone, so its rows do not depend on the other arms; arms
+    with the same samples share one matrix of resamples. The macro average weighs tasks equally
+    and is taken over the tasks both have; a missing task or sample is named in the notes.
+
+    Raises:
+        EvalkitError: unknown baseline, an id twice in one arm, one id with two tasks or clusters,
+            no sample in common, a score outside [0, 1], or options out of range.
+    """
+    options = options or Options()
+    _check(arms, baseline, options)
+    tables = {name: table(name, scores) for name, scores in arms.items()}
+    base = tables.pop(baseline)
+    if any(MACRO in (other.tasks) for other in (base, *tables.values())):
+        raise EvalkitError(f"{MACRO!r} is the name of the average, not of a task")
+    groups: dict[bytes, tuple[NDArray[np.str_], list[str]]] = {}
+    for name, other in tables.items():
+        ids = common(base, other)
+        groups.setdefault("\n".join(ids).encode(), (ids, []))[1].append(name)
+    by_arm: dict[str, list[Row]] = {}
+    for ids, names in groups.values():
+        results = _results(base.at(ids), [tables[name].at(ids) for name in names], options)
+        for position, name in enumerate(names, start=1):
+            by_arm[name] = _rows(base, tables[name], ids, results, position)
+    rows = _adjusted([row for name in tables for row in by_arm[name]], options)
+    judged = [_judged(row, options) for row in rows]
+    return Comparison((*_baseline_rows(base), *judged), baseline, options.signature())
+
+
+def _check(arms: Mapping[str, ArmScores], baseline: str, options: Options) -> None:
+    if baseline not in arms:
+        raise EvalkitError(f"baseline {baseline!r} is not among the arms: {', '.join(arms)}")
+    if options.adjust not in ADJUSTMENTS:
+        raise EvalkitError(f"adjust {options.adjust!r}: known are {', '.join(ADJUSTMENTS)}")
+    if options.over not in FAMILIES:
+        raise EvalkitError(f"over {options.over!r}: known are {', '.join(FAMILIES)}")
+    for margin in (options.margin, *options.margins.values()):
+        check_margin(margin)
+
+
+def _results(base: Table, others: Sequence[Table], options: Options) -> ArmResults:
+    return paired_arms(
+        np.stack([base.scores, *(other.scores for other in others)]),
+        0,
+        strata=base.tasks,
+        clusters=base.clusters,
+        confidence=options.confidence,
+        n_resamples=options.n_resamples,
+        method=options.method,
+        seed=options.seed,
+    )
+
+
+def _rows(
+    base: Table, arm: Table, ids: NDArray[np.str_], results: ArmResults, position: int
+) -> list[Row]:
+    """The rows of one arm: every task that it or the baseline has, then the macro average."""
+    ours, theirs = arm.at(ids), base.at(ids)
+    rows = []
+    for task in np.unique(np.concatenate([base.tasks, arm.tasks])).tolist():
+        here = ours.tasks == task
+        n = int(here.sum())
+        notes = _missing(base, arm, task, n)
+        if n == 0:
+            rows.append(Row(arm.name, task, None, None, 0, 0, verdict=UNDECIDED, notes=notes))
+            continue
+        errors = int(ours.errors[here].sum())
+        if errors == n:
+            notes += ("every sample of the arm is an error",)
+        score, baseline_score = _mean(ours.scores[here]), _mean(theirs.scores[here])
+        result = results.strata[task][position]
+        rows.append(Row(arm.name, task, score, baseline_score, n, errors, result, notes=notes))
+    done = [row for row in rows if row.result is not None]
+    notes = () if len(done) == len(rows) else (f"macro over {len(done)} of {len(rows)} tasks",)
+    if any(row.notes for row in done):
+        notes += ("some samples are missing or failed, see the tasks",)
+    macro = Row(
+        arm.name,
+        MACRO,
+        _mean([row.score or 0.0 for row in done]),
+        _mean([row.baseline_score or 0.0 for row in done]),
+        len(ids),
+        sum(row.errors for row in done),
+        results.overall[position],
+        notes=notes,
+    )
+    return [*rows, macro]
+
+
+def _missing(base: Table, arm: Table, task: str, n: int) -> tuple[str, ...]:
+    """Notes on samples of a task that one of the two arms lacks."""
+    notes = []
+    for has, lacks in ((base, arm), (arm, base)):
+        total = int((has.tasks == task).sum())
+        if total > n:
+            what = "all" if n == 0 else f"{total - n} of {total}"
+            notes.append(f"{what} samples of {has.name!r} are missing in {lacks.name!r}")
+    return tuple(notes)
+
+
+def _baseline_rows(base: Table) -> list[Row]:
+    rows = []
+    for task in np.unique(base.tasks).tolist():
+        here = base.tasks == task
+        score = _mean(base.scores[here])
+        rows.append(
+            Row(base.name, task, score, score, int(here.sum()), int(base.errors[here].sum()))
+        )
+    score = _mean([row.score or 0.0 for row in rows])
+    return [*rows, Row(base.name, MACRO, score, score, len(base.ids), int(base.errors.sum()))]
+
+
+def _adjusted(rows: Sequence[Row], options: Options) -> list[Row]:
+    """Rows with p-values adjusted within their families."""
+    families: dict[str, list[int]] = {}
+    for position, row in enumerate(rows):
+        if row.result is not None:
+            together = options.over == "arms and tasks" and row.task != MACRO
+            families.setdefault("" if together else row.task, []).append(position)
+    result = list(rows)
+    for members in families.values():
+        p_values = [r.p_value for k in members if (r := rows[k].result) is not None]
+        for k, value in zip(members, ADJUSTMENTS[options.adjust](p_values), strict=True):
+            result[k] = replace(rows[k], p_adjusted=float(value))
+    return result
+
+
+def _judged(row: Row, options: Options) -> Row:
+    """A row with its verdict and the notes that go with it."""
+    if row.result is None:
+        return row
+    margin = options.margins.get(row.task, options.margin)
+    floor = options.noise_floors.get(row.task, 0.0)
+    decided, note = judge(row.result, margin, floor)
+    notes = [*row.notes, *(text for text in (note, row.result.caution) if text)]
+    both = equivalent(row.result.low, row.result.high, margin)
+    return replace(row, verdict=decided, equivalent=both, notes=tuple(notes))
+
+
+def _mean(values: Sequence[float] | NDArray[np.float64]) -> float:
+    return math.fsum(values) / len(values)
