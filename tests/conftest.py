@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # One thread per worker: two workers with all threads each make a two-core machine crawl.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The suite needs no network; a test that reaches for the hub must fail, not wait.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """Directory of a random DeepSeek-V3.2 model (8 layers, index_topk 8) with a tokenizer."""
+    from tests.checkpoints import save
+
+    return save(tmp_path_factory.mktemp("checkpoint"))

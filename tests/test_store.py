@@ -1,0 +1,129 @@
+"""The run directory: torn lines, damaged files, one writer, atomic replacement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalkit.store import RunStore, append_jsonl, dumps, read_jsonl, slug, write_atomic
+from evalkit.types import EvalkitError, Prompt, Sample
+
+
+def rows(path):
+    return [row["sample_id"] for row in read_jsonl(path)]
+
+
+@given(cut=st.integers(1, 60), text=st.text(max_size=20))
+def test_a_torn_last_line_is_dropped_and_redone(tmp_path_factory, cut, text):
+    path = tmp_path_factory.mktemp("store") / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a"}, {"sample_id": "b", "completion": text}])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -min(cut, len(whole) - 1)])
+    left = rows(path)
+    assert left in (["a"], [])
+    append_jsonl(path, [{"sample_id": "c"}])
+    assert rows(path) == [*left, "c"]
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_a_complete_line_without_newline_counts_as_torn(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"sample_id": "a"}\n{"sample_id": "b"}', encoding="utf-8")
+    assert rows(path) == ["a"]
+    append_jsonl(path, [{"sample_id": "b"}])
+    assert rows(path) == ["a", "b"]
+
+
+def test_a_torn_only_line_leaves_an_empty_file(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b'{"sample_id": "a", "x": "' + b"y" * 200_000)
+    append_jsonl(path, [{"sample_id": "b"}])
+    assert rows(path) == ["b"]
+
+
+@pytest.mark.parametrize("bad", ["{oops", "[1]", '{"x": 1}', "\x00"])
+def test_damage_in_the_middle_names_file_and_line(tmp_path, bad):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"sample_id": "a"}\n' + bad + '\n{"sample_id": "b"}\n', encoding="utf-8")
+    with pytest.raises(EvalkitError, match=r"samples\.jsonl:2: "):
+        read_jsonl(path)
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_any_completion_survives_the_file(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("store") / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a", "completion": text}])
+    assert read_jsonl(path)[0]["completion"] == text
+
+
+def test_lone_surrogates_are_escaped():
+    line = dumps({"completion": "\ud800 ü"})
+    assert json.loads(line.encode("utf-8"))["completion"] == "\ud800 ü"
+
+
+def test_a_second_process_is_refused_and_the_lock_dies_with_its_owner(tmp_path):
+    store = RunStore(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from evalkit.store import RunStore\n"
+        "with RunStore(Path(sys.argv[1])).lock():\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code, str(store.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout.readline() == "held\n"
+    with pytest.raises(EvalkitError, match=f"another process \\(pid {owner.pid}\\)"):
+        with store.lock():
+            pass
+    owner.kill()
+    owner.wait()
+    with store.lock():
+        pass
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "run.json"
+    write_atomic(path, "old\n")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomic(path, "new \ud800")
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_slugs_are_safe_and_distinct(one, other):
+    for name in (one, other):
+        assert set(slug(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+        assert slug(name) not in ("", ".", "..")
+    assert (slug(one) == slug(other)) == (one == other)
+
+
+def test_a_sample_that_changed_is_refused(tmp_path):
+    store = RunStore(tmp_path)
+    prompt = Prompt(Sample("t/0", "t", "text", ("4821",), "needle_exact", 4), (1, 2), "text", "h")
+    store.add_items([prompt], {})
+    store.add_items([prompt], store.read_items())
+    assert len(store.read_items()) == 1
+    other = Prompt(Sample("t/0", "t", "text", ("9999",), "needle_exact", 4), (1, 2), "text", "h")
+    with pytest.raises(EvalkitError, match="sample t/0 is not what it was"):
+        store.add_items([other], store.read_items())
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"arms": 3}'])
+def test_a_damaged_run_file_is_one_line(tmp_path, content):
+    (tmp_path / "run.json").write_text(content, encoding="utf-8")
+    with pytest.raises(EvalkitError, match=r"run\.json"):
+        RunStore(tmp_path).read_run()
+
+
+def test_no_run_is_one_line(tmp_path):
+    with pytest.raises(EvalkitError, match="no run here"):
+        RunStore(tmp_path).read_run()
