@@ -32,6 +32,8 @@ class HfConfig(Strict):
         batch_tokens: padded tokens of a batch (prompt and answer).
         max_batch: prompts of a batch.
         prefill_chunk: prompt tokens per forward; bounds the memory of long prompts.
+        indexer: ``library`` runs the installed transformers code; ``chunked`` selects by our own
+            scores, in memory linear in the length and faster, equal up to rounding at the border.
         device_map: passed to transformers (``"auto"`` spreads a large model), else one device
             that accelerate chooses.
     """
@@ -41,6 +43,7 @@ class HfConfig(Strict):
     batch_tokens: int = Field(default=32768, ge=1)
     max_batch: int = Field(default=64, ge=1)
     prefill_chunk: int = Field(default=2048, ge=1)
+    indexer: Literal["library", "chunked"] = "library"
     device_map: str | None = None
 
 

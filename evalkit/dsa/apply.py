@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evalkit.dsa.families import IndexerCall, Seam, bind, seam
+from evalkit.dsa.families import IndexerCall, Seam, UnsupportedModelError, bind, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
+from evalkit.dsa.scores import select
 
 _MARK = "_evalkit_applied_schedule"
 _ENTER = threading.Lock()
@@ -42,13 +43,16 @@ class AppliedSchedule:
         calls: how often each ordinal's indexer ran.
     """
 
-    def __init__(self, schedule: ReuseSchedule, where: Seam, observe: Observer | None) -> None:
+    def __init__(
+        self, schedule: ReuseSchedule, where: Seam, observe: Observer | None, chunked: bool
+    ) -> None:
         self.schedule = schedule
         self.phase: Phase | None = None
         self.decode_rows: Tensor | None = None
         self.calls: Counter[int] = Counter()
         self._where = where
         self._observe = observe
+        self._chunked = chunked
         self._carrier: dict[int, Tensor] = {}
         self._thread: int | None = None
         self._sources = {p: schedule.sources(p) for p in ("prefill", "decode")}
@@ -75,7 +79,7 @@ class AppliedSchedule:
         call = bind(where.family, indexer, where.layout.layer_ids[ordinal], args, kwargs)
         selection = None
         if own is not None and self.schedule.computes[ordinal]:
-            selection = own(*args, **kwargs)
+            selection = self._select(indexer, call) if self._chunked else own(*args, **kwargs)
             self._carrier[ordinal] = selection
             self.calls[ordinal] += 1
         elif own is not None and where.family.advance is not None:
@@ -87,6 +91,16 @@ class AppliedSchedule:
         for source in self._release[ordinal]:
             self._carrier.pop(source, None)
         return read
+
+    @torch.no_grad()
+    def _select(self, indexer: Any, call: IndexerCall) -> Tensor:
+        """The layer's selection by our scores: memory linear in the length, less time."""
+        family = self._where.family
+        if family.features is None:
+            raise UnsupportedModelError(f"no chunked selection: {family.note}")
+        chosen = select(family.features(indexer, call), indexer.index_topk)
+        # A row with a gap has every visible key; naming key 0 there once more changes nothing.
+        return chosen if family.sentinel else chosen.clamp(min=0)
 
     def _read(self, ordinal: int, hidden: Tensor) -> Tensor:
         if self.decode_rows is not None:
@@ -129,13 +143,20 @@ class _Reader(nn.Module):
 
 @contextmanager
 def apply_schedule(
-    model: nn.Module, schedule: ReuseSchedule, *, observe: Observer | None = None
+    model: nn.Module,
+    schedule: ReuseSchedule,
+    *,
+    chunked: bool = False,
+    observe: Observer | None = None,
 ) -> Iterator[AppliedSchedule]:
     """Run `model` under `schedule` inside the block; undo exactly at its end, errors included.
 
     Args:
         model: a transformers model of a supported family.
         schedule: over the model's indexer-bearing layers.
+        chunked: let full layers select by `evalkit.dsa.select` instead of the installed library's
+            indexer, which holds a [query, head, key] tensor. The two differ where scores at the
+            top-k border are equal to rounding.
         observe: called per layer as (ordinal, call, own selection or None), before attention.
 
     Raises:
@@ -146,7 +167,7 @@ def apply_schedule(
     """
     where = seam(model)
     _check_fit(schedule, where)
-    applied = AppliedSchedule(schedule, where, observe)
+    applied = AppliedSchedule(schedule, where, observe, chunked)
     with _ENTER:
         if getattr(where.root, _MARK, None) is not None:
             raise ScheduleInUseError(

@@ -40,6 +40,7 @@ class IndexerCall:
         q_resid: normalised MLA query latent [B, S, q_lora_rank]; None where queries come from
             `hidden`.
         rope: (cos, sin) of the queries [B or 1, S, rope_dim]; None where the indexer makes its own.
+        mask: causal and padding mask [B, S, T], bool or additive; None where none is passed.
         position_ids: [B or 1, S]; None where the family does not pass them.
         cache: the model's cache, or None.
         layer_id: absolute layer id.
@@ -48,6 +49,7 @@ class IndexerCall:
     hidden: Tensor
     q_resid: Tensor | None
     rope: tuple[Tensor, Tensor] | None
+    mask: Tensor | None
     position_ids: Tensor | None
     cache: Any
     layer_id: int
@@ -62,6 +64,7 @@ class Family:
         features: projections of a call, or None where `index_scores` is not offered.
         advance: state that a shared layer must still update (DeepSeek-V4's compressor), or None.
         padding: whether rows of one batch may be padded (compressor windows forbid it).
+        sentinel: whether attention takes -1 for "nothing here".
         note: why `features` is missing.
     """
 
@@ -69,6 +72,7 @@ class Family:
     features: Callable[[nn.Module, IndexerCall], IndexFeatures] | None
     advance: Callable[[nn.Module, IndexerCall], None] | None = None
     padding: bool = True
+    sentinel: bool = False
     note: str = ""
 
 
@@ -85,6 +89,7 @@ def bind(family: Family, indexer: nn.Module | None, layer_id: int, args: Any, kw
         hidden=values["hidden_states"],
         q_resid=values.get("q_resid"),
         rope=values.get("position_embeddings"),
+        mask=values.get("attention_mask"),
         position_ids=values.get("position_ids"),
         cache=values.get("cache"),
         layer_id=layer_id,
@@ -126,12 +131,16 @@ def _mla_features(
             key = _rotated(key, call.rope, width, rope_slice, rotate)
         projection = indexer.weights_proj
         weight = projection(x.to(projection.weight.dtype)).float() * indexer.n_heads**-0.5
+        key = key.squeeze(2)
+        if call.cache is not None:
+            key = call.cache.update_indexer(key, call.layer_id)
         return IndexFeatures(
             query=query.float(),
-            key=key.squeeze(2).float(),
+            key=key.float(),
             weight=weight,
             scale=indexer.softmax_scale,
-            positions=_positions(call),
+            positions=torch.arange(key.shape[1] - seq, key.shape[1], device=x.device),
+            key_valid=_valid_keys(call.mask),
         )
 
     return features
@@ -151,10 +160,13 @@ def _rotated(
     return torch.cat([x[..., :-width], rotate(x[..., -width:], cos, sin)], dim=-1)
 
 
-def _positions(call: IndexerCall) -> Tensor:
-    """Absolute position of each query row, [S] (rows of one batch share them)."""
-    seq = call.hidden.shape[1]
-    return torch.arange(seq, device=call.hidden.device)
+def _valid_keys(mask: Tensor | None) -> Tensor | None:
+    """[B, T], False at padding: the last row of a causal mask sees every key that is one."""
+    if mask is None:
+        return None
+    last = mask[:, -1]
+    valid = last if last.dtype == torch.bool else last >= 0
+    return None if bool(valid.all()) else valid
 
 
 # -- DeepSeek-V4: keys of compressed windows -----------------------------------------------------
@@ -269,6 +281,7 @@ FAMILIES: Mapping[str, Family] = {
         _v4_features,
         _v4_advance,
         padding=False,
+        sentinel=True,
     ),
 }
 

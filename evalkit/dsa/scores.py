@@ -58,8 +58,10 @@ def select(
     with torch.no_grad():
         parts = []
         for chunk in row_chunks(features, rows, chunk_elements):
-            value, index = _chunk_scores(features, chunk).topk(width, dim=-1)
-            parts.append(index.masked_fill(value == float("-inf"), -1))
+            seen = _seen_keys(features, chunk)  # later keys cannot be selected: leave them out
+            value, index = _chunk_scores(features, chunk, seen).topk(min(width, seen), dim=-1)
+            index = index.masked_fill(value == float("-inf"), -1)
+            parts.append(torch.nn.functional.pad(index, (0, width - index.shape[-1]), value=-1))
     return torch.cat(parts, dim=1)
 
 
@@ -72,23 +74,41 @@ def row_chunks(
     yield from torch.split(rows, max(1, chunk_elements // per_row), dim=-1)
 
 
-def _chunk_scores(features: IndexFeatures, rows: Tensor) -> Tensor:
+def _seen_keys(features: IndexFeatures, rows: Tensor) -> int:
+    """How many leading keys the last of these rows may read (at least one, for topk)."""
+    last = int(features.positions[rows].max())
+    return max(1, min(features.key.shape[1], (last + 1) // features.ratio))
+
+
+def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None) -> Tensor:
+    """Scores [B, R, T] of one chunk of rows, or of its first `keys` keys only."""
     query, weight, positions = (
         _take(part, rows) for part in (features.query, features.weight, features.positions[None])
     )
-    arguments = (query, features.key, weight, features.scale)
+    arguments = (query, features.key[:, :keys], weight, features.scale)
     if torch.is_grad_enabled() and any(t.requires_grad for t in arguments[:3]):
         # Recompute the [B, rows, H, T] products in backward instead of keeping them.
         scores: Tensor = checkpoint(_products, *arguments, use_reentrant=False)
     else:
         scores = _products(*arguments)
-    return scores.masked_fill(~visible(features, positions), float("-inf"))
+    return scores.masked_fill(~visible(features, positions)[..., :keys], float("-inf"))
 
 
 def _products(query: Tensor, key: Tensor, weight: Tensor, scale: float) -> Tensor:
-    # The installed library scales before the ReLU (V3.2) or after it (V4): the same product.
-    products = torch.relu(torch.matmul(query, key.transpose(-1, -2).unsqueeze(1)) * scale)
-    return torch.matmul(weight.unsqueeze(-2), products).squeeze(-2)
+    """Σ_h w·ReLU(q·k)·scale of [B, R, H, d] against [B, T, d]: one product per head or in all.
+
+    The installed library scales before the ReLU (V3.2) or after it (V4): the same function.
+    """
+    keys, weight = key.transpose(1, 2), weight * scale
+    batch, rows, heads, dim = query.shape
+    if torch.is_grad_enabled():
+        flat = torch.bmm(query.reshape(batch, rows * heads, dim), keys).relu()
+        return (flat.view(batch, rows, heads, -1) * weight.unsqueeze(-1)).sum(dim=2)
+    total = query.new_zeros(batch, rows, key.shape[1])
+    for head in range(heads):
+        product = torch.bmm(query[:, :, head], keys).relu_()
+        total.addcmul_(product, weight[:, :, head, None])
+    return total
 
 
 def visible(features: IndexFeatures, positions: Tensor) -> Tensor:

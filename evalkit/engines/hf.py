@@ -84,8 +84,10 @@ class HfEngine:
         if decoder is None:
             raise RuntimeError("load a model first")
         try:
-            context = apply_schedule(self.model, schedule) if schedule else nullcontext()
-            with context as applied:
+            chunked = self.config.indexer == "chunked"
+            with (
+                apply_schedule(self.model, schedule, chunked=chunked) if schedule else nullcontext()
+            ) as applied:
                 self._last = applied
                 for batch in self._batches(prompts):
                     if all(p.sample.id in done for p in batch):

@@ -226,6 +226,34 @@ def test_cached_and_chunked_equal_whole(double_model, retention, lag):
     assert torch.allclose(whole, cached, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", sorted(set(CLASSES) - {"glm5_next_text"}))
+@pytest.mark.parametrize("retention", [1, "1/2"])
+def test_chunked_selection_equals_the_librarys_indexer(family, retention):
+    model = build(family).double()
+    ids = tokens(2, LENGTH, seed=3)
+    schedule = schedule_for(model, retention)
+    mask = torch.ones_like(ids)
+    if family != "deepseek_v4":
+        mask[1, :23] = 0
+    options = {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    with apply_schedule(model, schedule):
+        library = output(model, ids, use_cache=False, **options)
+        library_cached = feed(model, ids, [16, 32, 33, 60])
+    with apply_schedule(model, schedule, chunked=True):
+        ours = output(model, ids, use_cache=False, **options)
+        ours_cached = feed(model, ids, [16, 32, 33, 60])
+    assert torch.allclose(library[0], ours[0], atol=1e-5)
+    assert torch.allclose(library[1, 23:], ours[1, 23:], atol=1e-5)
+    assert torch.allclose(library_cached, ours_cached, atol=1e-5)
+
+
+def test_chunked_selection_of_pools_is_refused():
+    model = build("glm5_next_text")
+    with apply_schedule(model, schedule_for(model), chunked=True):
+        with pytest.raises(UnsupportedModelError, match="pools of tokens"):
+            output(model, tokens(1, LENGTH))
+
+
 @pytest.mark.parametrize("retention", [1, "1/2"])
 def test_decode_rows_reproduce_prefill_then_decode(double_model, retention):
     """One whole forward with decode rows equals prefill (lag 0) followed by lagged decoding."""

@@ -31,6 +31,9 @@ def prompts(renderer):
     ]
 
 
+CHUNKED = {"indexer": "chunked", "prefill_chunk": 32}
+
+
 def engine(checkpoint, **options):
     made = HfEngine(HfConfig(dtype="float32", **options))
     made.load(str(checkpoint))
@@ -48,7 +51,7 @@ def texts(made, prompts, schedule=None, done=()):
 def test_batching_chunking_and_order_do_not_matter(checkpoint, prompts, schedule):
     alone = texts(engine(checkpoint, max_batch=1), prompts, schedule)
     assert len(alone) == len(prompts)
-    for options in ({}, {"prefill_chunk": 7}, {"max_batch": 2, "prefill_chunk": 64}):
+    for options in ({}, {"prefill_chunk": 7}, {"max_batch": 2, "prefill_chunk": 64}, CHUNKED):
         made = engine(checkpoint, **options)
         assert texts(made, prompts, schedule) == alone
         assert texts(made, prompts[::-1], schedule) == alone
