@@ -13,7 +13,8 @@ from evalkit.stats import ArmScores, Comparison, Options, Row, compare, noise_fl
 from evalkit.store import RunStore, write_atomic
 from evalkit.types import EvalkitError
 
-FLAGS = ("error", "empty", "length")
+# Counts of every table, and how they read.
+FLAGS = {"error": "failed", "empty": "empty", "length": "cut at the token budget"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,15 @@ def _columns(
 
 
 def _check_prompts(store: RunStore, names: list[str], baseline: str) -> None:
-    """Arms are comparable only where they read the very same prompts."""
+    """Arms are comparable only where they read the very same prompts.
+
+    The prompts of imported arms are not known (null): they go with any other.
+    """
     reference = {i: row["prompt_sha256"] for i, row in store.read_samples(baseline).items()}
     for name in names:
         for sample_id, row in store.read_samples(name).items():
-            if reference.get(sample_id, row["prompt_sha256"]) != row["prompt_sha256"]:
+            ours, theirs = row["prompt_sha256"], reference.get(sample_id)
+            if ours is not None and theirs is not None and ours != theirs:
                 raise EvalkitError(
                     f"{store.path}: arm {name} and {baseline} read different prompts for"
                     f" {sample_id} (other tokenizer or chat template): they cannot be compared"

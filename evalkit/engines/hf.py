@@ -41,7 +41,9 @@ class HfEngine:
             return self._loaded[1]
         from accelerate import PartialState
         from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()  # the run has a bar of its own
         self.model = None  # free the previous one first
         device = PartialState().device
         where = {"device_map": self.config.device_map} if self.config.device_map else {}

@@ -12,13 +12,14 @@ def markdown(comparison: RunComparison) -> str:
     parts = ["# Comparison", "", *_table(summary(comparison))]
     if len(comparison.tasks) > 1:
         parts += ["", *_table(by_task(comparison))]
-    lines = notes(comparison)
+    lines = notes(comparison, every_task=True)
     if lines:
         parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]
     parts += ["", "Schedules:", ""]
     for arm in comparison.arms:
         facts = arm.get("schedule")
-        text = f"`{facts['text']}`" if facts else "the model has no indexers"
+        unknown = "not known (imported)" if arm.get("imported") else "the model has no indexers"
+        text = f"`{facts['text']}`" if facts else unknown
         parts.append(f"- {escape(arm['name'])}: {text}")
     parts += ["", f"Signature: `{comparison.result.signature}`"]
     return "\n".join(parts) + "\n"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evalkit.compare import FLAGS, RunComparison
 from evalkit.stats import MACRO, Row
+
+
+MOST_COLUMNS = 6
+"""Tasks side by side at most; more of them are rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +53,19 @@ def summary(comparison: RunComparison) -> Grid:
     name = "macro" if len(tasks) > 1 else tasks[0]
     percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
     return Grid(
-        f"{name} over {', '.join(tasks)}; baseline: {comparison.result.baseline},"
+        f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
         f" margin {comparison.settings.margin:g}",
-        ("arm", "full", "lag", "score", "Δ", f"{percent} interval", "p (Holm)", "verdict"),
+        ("arm", "full layers", "lag", "score", "Δ", f"{percent} interval", "p (Holm)", "verdict"),
         tuple(rows),
         (1, 2, 3, 4, 6),
     )
 
 
 def by_task(comparison: RunComparison) -> Grid:
-    """One row per arm, one column per task: score, difference and interval."""
+    """Score, difference and interval: one row per arm, or with many tasks one per task and arm."""
     tasks = [task["name"] for task in comparison.tasks]
+    if len(tasks) > MOST_COLUMNS:
+        return _tall(comparison)
     rows = []
     for arm in comparison.arms:
         cells = [arm["name"]]
@@ -77,32 +83,81 @@ def by_task(comparison: RunComparison) -> Grid:
     return Grid("by task: score, Δ [interval]", head, tuple(rows))
 
 
-def notes(comparison: RunComparison) -> list[str]:
-    """What must be known beside the numbers, one line each."""
-    lines = []
-    for name, (answered, planned) in comparison.unfinished.items():
-        lines.append(f"unfinished: {name} has {answered} of {planned} answers")
-    for name, counts in comparison.flags.items():
-        seen = [f"{counts[flag]} {flag}" for flag in FLAGS if counts[flag]]
-        if seen:
-            lines.append(f"{name}: {', '.join(seen)}")
-    for task in comparison.tasks:
-        if task.get("deviations"):
-            changed = ", ".join(f"{k} {_short(v)}" for k, v in task["deviations"].items())
-            lines.append(f"{task['name']} departs from the official parameters: {changed}")
+def _tall(comparison: RunComparison) -> Grid:
+    """One row per task and arm, the baseline's score beside it."""
+    percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
+    rows = [
+        (
+            row.task,
+            row.arm,
+            str(row.n),
+            number(row.baseline_score),
+            number(row.score),
+            difference(row),
+            interval(row),
+            row.verdict,
+        )
+        for task in comparison.tasks
+        for row in comparison.result.rows
+        if row.task == task["name"] and row.arm != comparison.result.baseline
+    ]
+    head = ("task", "arm", "n", "baseline", "score", "Δ", f"{percent} interval", "verdict")
+    return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
+
+
+def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
+    """What must be known beside the numbers, one line each.
+
+    Args:
+        comparison: the comparison.
+        every_task: the cautions of single tasks too, not only those of the macro average.
+    """
+    lines = [
+        f"unfinished: {name} has {answered} of {planned} answers"
+        for name, (answered, planned) in comparison.unfinished.items()
+    ]
+    flagged = {
+        name: ", ".join(f"{counts[flag]} {FLAGS[flag]}" for flag in FLAGS if counts[flag])
+        for name, counts in comparison.flags.items()
+    }
+    lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
+    departures = {
+        task["name"]: ", ".join(f"{k} = {_short(v)}" for k, v in task["deviations"].items())
+        for task in comparison.tasks
+        if task.get("deviations")
+    }
+    for text, names in _grouped(departures).items():
+        lines.append(f"not the official parameters of {', '.join(names)}: {text}")
+    imported = {
+        arm["name"]: f"imported ({arm['imported']['format']}), so that its prompts are not known:"
+        " it was not checked that all arms read the same"
+        for arm in comparison.arms
+        if arm.get("imported")
+    }
+    lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
     for arm in comparison.arms:
         verdict = arm.get("engagement", {}).get("verdict", "")
         if verdict and not verdict.startswith(("engaged", "not applicable")):
             lines.append(f"{arm['name']}: schedule {verdict}")
-    grouped: dict[str, list[str]] = {}
+    cautions: dict[str, list[str]] = {}
     for row in comparison.result.rows:
-        for note in row.notes:
+        if row.task == MACRO or every_task:
             where = row.arm if row.task == MACRO else f"{row.arm} on {row.task}"
-            grouped.setdefault(note, []).append(where)
-    for note, places in grouped.items():
-        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
-        lines.append(f"{note} ({shown})")
-    return lines
+            for note in row.notes:
+                cautions.setdefault(note, []).append(where)
+    return lines + [f"{note}: {_few(places)}" for note, places in cautions.items()]
+
+
+def _grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names by text, so that a remark on many is made once."""
+    groups: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        groups.setdefault(text, []).append(name)
+    return groups
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _schedule(arm: dict[str, Any] | Any) -> tuple[str, str]:
@@ -150,6 +205,7 @@ def p_value(value: float | None) -> str:
 
 
 def _short(value: Any) -> str:
+    """A value for one line; the hash of a word list stays in run.json."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 4:
         return f"{len(value)} entries"
-    return str(value)
+    return str(value).split(", sha256")[0]
