@@ -104,6 +104,18 @@ def clustered_right_wrong(gain: float, loss: float) -> Draw:
     return draw
 
 
+def clustered_rare_f1(gain: float, loss: float) -> Draw:
+    """As `clustered_right_wrong`, the size of a gain or loss being Beta(2, 1)."""
+    changed = clustered_right_wrong(gain, loss)
+
+    def draw(rng: np.random.Generator, sets: int, clusters: Ints) -> Drawn:
+        a, b, delta = changed(rng, sets, clusters)
+        size = rng.beta(2.0, 1.0, a.shape)
+        return 1.0 - size * (1.0 - a), 1.0 - size * (1.0 - b), 2.0 / 3.0 * delta
+
+    return draw
+
+
 # --- layouts ------------------------------------------------------------------------------------
 
 
@@ -191,6 +203,8 @@ def situations() -> list[Situation]:
         add(f"F1, {count} clusters", clustered_f1(0.0), clustered_f1(-0.2), count=count)
         draws = clustered_right_wrong(0.05, 0.05), clustered_right_wrong(0.02, 0.12)
         add(f"right/wrong, {count} clusters", *draws, count=count)
+        rare = clustered_rare_f1(0.03, 0.03), clustered_rare_f1(0.01, 0.06)
+        add(f"F1, rare changes, {count} clusters", *rare, count=count)
     clustered_f1s = clustered_f1(0.0), clustered_f1(-0.2)
     clustered_rights = clustered_right_wrong(0.05, 0.05), clustered_right_wrong(0.05, 0.1)
     for name, kinds, clusters in (

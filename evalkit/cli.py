@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evalkit.cli_schedule import app as schedule_app
 from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
@@ -53,22 +54,30 @@ def run(
     console = _console()
     with store.lock():
         _generate(todo, store, console)
-        score_run(store)
+        score_run(store, todo.config.scoring)
     if len(todo.config.arms) > 1:
         _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
 
 
 @app.command()
-def score(directory: RunDir) -> None:
+def score(
+    directory: RunDir,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Scoring setting, for example mode=strict.")
+    ] = None,
+) -> None:
     """Score the stored completions again; no model is needed."""
+    from evalkit.config import ScoringConfig
+    from evalkit.recipe import override
     from evalkit.score import score_run
     from evalkit.store import RunStore
 
     store = RunStore(directory)
-    store.read_run()
+    kept = store.read_run().get("scoring") or {}
+    scoring = override(kept, ScoringConfig, set_ or (), "scoring")
     with store.lock():
-        counts = score_run(store)
+        counts = score_run(store, scoring)
     for arm, count in counts.items():
         typer.echo(f"{arm}: {count} scores")
 
@@ -81,20 +90,52 @@ def compare(directory: RunDir, baseline: Baseline = None) -> None:
     _compare(RunStore(directory), baseline, _console())
 
 
-@app.command()
-def schedule(
-    target: Annotated[str, typer.Argument(help="Model directory, hub id, or number of layers.")],
-    retention: Annotated[str | None, typer.Option(help="1/n, for example 1/4.")] = None,
-    pattern: Annotated[str | None, typer.Option(help="F/S letters, one per indexer layer.")] = None,
-    sources: Annotated[str | None, typer.Option(help="σ itself: 0,0,2,2 …")] = None,
-    lag: Annotated[str, typer.Option(help="k, or one k per layer: 0,1,1 …")] = "0",
-    lag_phase: Annotated[str, typer.Option(help="decode or all.")] = "decode",
+@app.command("import")
+def import_(
+    format_: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="longbench, longbench_v2, ruler, needle_kamradt, lm_eval or kvpress.",
+        ),
+    ],
+    path: Annotated[Path, typer.Argument(help="Folder or file in that format.")],
+    arm: Annotated[str, typer.Option(help="Name of the arm.")],
+    out: Annotated[Path, typer.Option(help="Run directory; made if absent.")],
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Take it with other samples than the others.")
+    ] = False,
 ) -> None:
-    """Print pattern, layer ids, σ, consumers and retention of a schedule."""
-    from evalkit.show_schedule import lines
+    """Add the predictions of another harness as an arm of a run, and score them."""
+    from evalkit.importers import import_predictions
+    from evalkit.score import score_run
+    from evalkit.store import RunStore
 
-    for line in lines(target, retention, pattern, sources, lag, lag_phase):
+    store = RunStore(out)
+    report = import_predictions(format_, path, arm, store, allow_partial=allow_partial)
+    for line in report.lines():
         typer.echo(line)
+    if not report.unchanged:
+        with store.lock():
+            score_run(store)
+
+
+@app.command()
+def export(
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="lm_eval or model_card.")],
+    directory: RunDir,
+    out: Annotated[Path, typer.Option(help="Folder of the files; made if absent.")],
+    arm: Annotated[str | None, typer.Option(help="Only this arm; default: all.")] = None,
+) -> None:
+    """Write scored results as lm-evaluation-harness files or for a model card of the hub."""
+    from evalkit.exporters import export as write
+    from evalkit.store import RunStore
+
+    files = write(format_, RunStore(directory), out, arm)
+    typer.echo(f"{len(files)} files in {out}")
+
+
+app.add_typer(schedule_app, name="schedule")
 
 
 @app.command()

@@ -14,7 +14,15 @@ from evalkit.store import RunStore, write_atomic
 from evalkit.types import EvalkitError
 
 # Counts of every table, and how they read.
-FLAGS = {"error": "failed", "empty": "empty", "length": "cut at the token budget"}
+FLAGS = {
+    "error": "failed",
+    "empty": "empty",
+    "length": "cut at the token budget",
+    "unclosed": "with unclosed reasoning",
+    "no_letter": "without a readable letter",
+    "truncated": "with a truncated prompt",
+    "over_length": "over-length",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.recipe import Strict
+from evalkit.server_config import CLIENT_FIELDS, OpenAIServerConfig, ServerConfig
 from evalkit.tasks.registry import TaskConfig
 from evalkit.types import EvalkitError
 
@@ -19,9 +20,21 @@ class PromptConfig(Strict):
     Attributes:
         chat: ``auto`` uses the tokenizer's chat template where it has one, ``never`` sends plain
             text, ``always`` refuses a tokenizer without a template. Tasks may exempt themselves.
+        template: one of RULER's model templates by name (``meta-chat``, ``vicuna-chat`` ...),
+            instead of the tokenizer's chat template.
+        reasoning_tokens: budget of a reasoning block (``<think> … </think>``); the answer behind it
+            has the task's own budget.
     """
 
     chat: Literal["auto", "always", "never"] = "auto"
+    template: str | None = None
+    reasoning_tokens: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _one_template(self) -> PromptConfig:
+        if self.template is not None and self.chat == "never":
+            raise ValueError("template and chat = never exclude each other")
+        return self
 
 
 class HfConfig(Strict):
@@ -67,10 +80,10 @@ class OracleConfig(Strict):
         return self
 
 
-EngineConfig = Annotated[HfConfig | OracleConfig, Field(discriminator="kind")]
+EngineConfig = Annotated[HfConfig | OracleConfig | OpenAIServerConfig, Field(discriminator="kind")]
 
 # Fields that change how fast an engine works and not what it answers; they leave the identity.
-THROUGHPUT_FIELDS = frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"})
+THROUGHPUT_FIELDS = CLIENT_FIELDS | {"batch_tokens", "max_batch", "prefill_chunk", "device_map"}
 
 
 class ArmConfig(Strict):
@@ -87,6 +100,7 @@ class ArmConfig(Strict):
         sources: σ itself, one ordinal per indexer-bearing layer.
         lag: k, or one k per layer.
         lag_phase: where the lag acts.
+        server: where the arm's server runs, for the engine ``openai_server``.
     """
 
     name: str = Field(min_length=1)
@@ -96,6 +110,7 @@ class ArmConfig(Strict):
     sources: tuple[int, ...] | None = None
     lag: int | tuple[int, ...] = 0
     lag_phase: Literal["decode", "all"] | None = None
+    server: ServerConfig | None = None
 
     @model_validator(mode="after")
     def _one_schedule(self) -> ArmConfig:
@@ -134,6 +149,20 @@ class ArmConfig(Strict):
         return chosen == (None, None, None) and self.lag == 0
 
 
+class ScoringConfig(Strict):
+    """How answers are scored; scoring again needs no model.
+
+    Attributes:
+        mode: ``official`` equals the benchmark's own script, ``strict`` mends its faults.
+        edit_distance: backend of the code metric.
+        reasoning: ``split`` scores what stands behind a reasoning block, ``keep`` everything.
+    """
+
+    mode: Literal["official", "strict"] = "official"
+    edit_distance: Literal["difflib", "levenshtein"] = "difflib"
+    reasoning: Literal["split", "keep"] = "split"
+
+
 class CompareConfig(Strict):
     """How arms are compared.
 
@@ -165,6 +194,7 @@ class RunConfig(Strict):
         prompts: how samples become prompts.
         tasks: the benchmarks.
         arms: the configurations under test.
+        scoring: how answers are scored.
         compare: how they are compared.
     """
 
@@ -173,6 +203,7 @@ class RunConfig(Strict):
     prompts: PromptConfig = PromptConfig()
     tasks: tuple[TaskConfig, ...] = Field(min_length=1)
     arms: tuple[ArmConfig, ...] = Field(min_length=1)
+    scoring: ScoringConfig = ScoringConfig()
     compare: CompareConfig = CompareConfig()
 
     @model_validator(mode="after")

@@ -70,8 +70,8 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
 
 
 def identity(todo: Plan) -> dict[str, Any]:
-    """What decides the answers of a run: the recipe without throughput and comparison settings."""
-    recipe = todo.config.model_dump(mode="json", exclude={"compare"})
+    """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
+    recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring"})
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
     recipe["limit"] = todo.limit
     return recipe

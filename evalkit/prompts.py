@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config import PromptConfig
+from evalkit.data.model_templates import PLACE, model_template
 from evalkit.types import EvalkitError, Prompt, Sample
 
 
@@ -17,18 +18,21 @@ class ChatRenderer:
 
     The answer prefix follows the template's generation prompt, so that it is the start of the
     assistant's turn. Special tokens are added exactly once: by the chat template, or by the
-    tokenizer when there is none; a doubled BOS is refused.
+    tokenizer when there is none; a doubled BOS is refused. A model template of RULER takes the
+    place of the chat template; the tokenizer adds its BOS unless the template begins with it.
     """
 
     def __init__(self, tokenizer: Any, config: PromptConfig | None = None) -> None:
         config = config or PromptConfig()
         self.tokenizer = tokenizer
-        has_template = bool(getattr(tokenizer, "chat_template", None))
+        self.template = None if config.template is None else model_template(config.template)
+        has_template = bool(self.template or getattr(tokenizer, "chat_template", None))
         if config.chat == "always" and not has_template:
             raise EvalkitError(
                 "prompts.chat is always, but the tokenizer has no chat template: use auto or never"
             )
         self.chat = has_template and config.chat != "never"
+        self.reasoning_tokens = config.reasoning_tokens
         self._overhead: dict[bool, int] = {}
         self._last: Prompt | None = None
 
@@ -48,14 +52,15 @@ class ChatRenderer:
         text = self._wrap(sample.text) if chat else sample.text
         text += sample.answer_prefix
         # A chat template prints the special tokens itself.
-        ids = tuple(self.tokenizer.encode(text, add_special_tokens=not chat))
+        special = not chat or (self.template is not None and not self._begins_with_bos())
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=special))
         bos = getattr(self.tokenizer, "bos_token_id", None)
         if bos is not None and ids[:2] == (bos, bos):
             raise EvalkitError(
                 f"{sample.id}: the prompt begins with two BOS tokens (id {bos}): the text or the"
                 " template prints one that the tokenizer adds again"
             )
-        return Prompt(sample, ids, text, hash_ids(ids))
+        return Prompt(sample, ids, text, hash_ids(ids), self.reasoning_tokens)
 
     def overhead(self, *, chat: bool = True) -> int:
         """Tokens that the template and special tokens add around the text."""
@@ -69,10 +74,17 @@ class ChatRenderer:
         """sha256 of everything that decides token ids: tokenizer, chat template, policy."""
         digest = hashlib.sha256(tokenizer_hash(self.tokenizer).encode())
         template = getattr(self.tokenizer, "chat_template", None) if self.chat else None
+        template = self.template or template
         digest.update(repr((self.chat, template)).encode())
         return digest.hexdigest()
 
+    def _begins_with_bos(self) -> bool:
+        bos = getattr(self.tokenizer, "bos_token", None)
+        return bool(bos and self.template and self.template.startswith(bos))
+
     def _wrap(self, text: str) -> str:
+        if self.template is not None:
+            return self.template.replace(PLACE, text)
         wrapped = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
         )

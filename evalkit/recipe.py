@@ -47,6 +47,14 @@ def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
     return parse(data, model, str(path))
 
 
+def override(data: dict[str, Any], model: type[R], changes: Sequence[str], where: str) -> R:
+    """A section with changes such as ``mode=strict`` applied."""
+    data = dict(data)
+    for change in changes:
+        _apply(data, change)
+    return parse(data, model, where)
+
+
 def parse(data: dict[str, Any], model: type[R], where: str) -> R:
     """Validate a dictionary as `model`; `where` names the source in errors."""
     try:

@@ -7,6 +7,7 @@ block begins, so a run that is cut short has compared every arm on the same samp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,9 +18,10 @@ from evalkit.engines.base import Engine
 from evalkit.plan import Plan, changes, identity
 from evalkit.prompts import ChatRenderer, load_tokenizer
 from evalkit.provenance import environment
+from evalkit.reasoning import without_reasoning
 from evalkit.recipe import canonical_hash
 from evalkit.store import RunStore, sample_row
-from evalkit.types import EvalkitError, Prompt, Renderer
+from evalkit.types import EvalkitError, Followup, Prompt, Renderer, Sample
 
 BLOCK_SAMPLES = 512
 BLOCK_TOKENS = 2_000_000
@@ -52,7 +54,8 @@ def run(
         for prompts in blocks(todo, renderer):
             store.add_items(prompts, items)
             for arm in arms:
-                _answer(engine, arm, schedules[arm.name], prompts, done[arm.name], store, on_answer)
+                turn = _Turn(engine, arm, schedules[arm.name], renderer, store, on_answer)
+                turn.block(prompts, done[arm.name])
                 _note_engagement(record, arm.name, engine.engagement())
         store.write_run(record)
 
@@ -74,36 +77,80 @@ def _take_block(stream: Iterator[Prompt]) -> Iterator[Prompt]:
             return
 
 
-def _answer(
-    engine: Engine,
-    arm: ArmConfig,
-    schedule: ReuseSchedule | None,
-    prompts: Sequence[Prompt],
-    done: Mapping[str, str],
-    store: RunStore,
-    on_answer: Callable[[str, int], None],
-) -> None:
-    """One arm on one block: answer what is missing, append it, report progress."""
-    by_id = {prompt.sample.id: prompt for prompt in prompts}
-    for sample_id, prompt in by_id.items():
-        if done.get(sample_id, prompt.sha256) != prompt.sha256:
-            raise EvalkitError(
-                f"{store.path}: arm {arm.name} answered another prompt for {sample_id}: the"
-                " tokenizer or prompt policy changed since this run began; use a new directory"
-            )
-    finished = set(by_id) & set(done)
-    if finished:
-        on_answer(arm.name, len(finished))
-    if len(finished) == len(by_id):
-        return
-    for batch in engine.answer(arm, schedule, prompts, finished):
-        store.add_samples(arm.name, [sample_row(by_id[c.sample_id], c) for c in batch])
-        on_answer(arm.name, len(batch))
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One arm at work: everything that answering a block needs."""
+
+    engine: Engine
+    arm: ArmConfig
+    schedule: ReuseSchedule | None
+    renderer: ChatRenderer
+    store: RunStore
+    on_answer: Callable[[str, int], None]
+
+    def block(self, prompts: Sequence[Prompt], done: Mapping[str, str]) -> None:
+        """Answer what is missing of a block, append it, report progress."""
+        by_id = {prompt.sample.id: prompt for prompt in prompts}
+        for sample_id, prompt in by_id.items():
+            if done.get(sample_id, prompt.sha256) != prompt.sha256:
+                raise EvalkitError(
+                    f"{self.store.path}: arm {self.arm.name} answered another prompt for"
+                    f" {sample_id}: the tokenizer or prompt policy changed since this run began;"
+                    " use a new directory"
+                )
+        finished = set(by_id) & set(done)
+        if finished:
+            self.on_answer(self.arm.name, len(finished))
+        if len(finished) == len(by_id):
+            return
+        asked, failed = self._final(prompts)
+        if failed:
+            self.store.add_samples(self.arm.name, failed)
+            self.on_answer(self.arm.name, len(failed))
+        for batch in self.engine.answer(self.arm, self.schedule, asked, finished):
+            # Arms are joined on the question that all of them read: the first one.
+            rows = [sample_row(by_id[c.sample_id], c) for c in batch]
+            self.store.add_samples(self.arm.name, rows)
+            self.on_answer(self.arm.name, len(batch))
+
+    def _final(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[dict[str, Any]]]:
+        """The prompts whose answer is scored, and rows of those whose first call failed."""
+        by_id = {p.sample.id: p for p in prompts if p.sample.followup is not None}
+        if not by_id:
+            return list(prompts), []
+        firsts = _answered(self.store, self.arm.name, "first")
+        twice = list(by_id.values())
+        for batch in self.engine.answer(self.arm, self.schedule, twice, set(firsts)):
+            rows = [sample_row(by_id[c.sample_id], c) for c in batch]
+            self.store.add_samples(self.arm.name, rows, "first")
+        answers = self.store.read_samples(self.arm.name, "first")
+        asked, failed = [], []
+        for prompt in prompts:
+            sample = prompt.sample
+            if sample.followup is None:
+                asked.append(prompt)
+            elif answers[sample.id]["finish_reason"] == "error":
+                failed.append(answers[sample.id])
+            else:
+                first = without_reasoning(answers[sample.id]["completion"])
+                asked.append(self.renderer.render(_second(sample, sample.followup, first)))
+        return asked, failed
 
 
-def _answered(store: RunStore, arm: str) -> dict[str, str]:
+def _second(sample: Sample, followup: Followup, first_answer: str) -> Sample:
+    """The follow-up question as a sample of its own, under the same id."""
+    return replace(
+        sample,
+        text=followup.fill(first_answer),
+        max_new_tokens=followup.max_new_tokens,
+        answer_prefix=followup.answer_prefix,
+        followup=None,
+    )
+
+
+def _answered(store: RunStore, arm: str, call: str = "samples") -> dict[str, str]:
     """Prompt hash per sample that has an answer; failed ones are tried again."""
-    rows = store.read_samples(arm)
+    rows = store.read_samples(arm, call)
     return {i: row["prompt_sha256"] for i, row in rows.items() if row["finish_reason"] != "error"}
 
 

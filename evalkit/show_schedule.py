@@ -16,7 +16,24 @@ def lines(
     lag: str,
     lag_phase: str,
 ) -> Iterator[str]:
-    """What the command prints.
+    """What the command prints; arguments as `resolve`."""
+    found, schedule = resolve(target, retention, pattern, sources, lag, lag_phase)
+    yield f"model      {found.model_type}, {found.num_layers} layers"
+    yield from describe(schedule)
+    yield ""
+    yield "layer  kind    reads in prefill  reads in decode  read by (decode)"
+    yield from _table(schedule)
+
+
+def resolve(
+    target: str,
+    retention: str | None,
+    pattern: str | None,
+    sources: str | None,
+    lag: str,
+    lag_phase: str,
+) -> tuple[Layout, ReuseSchedule]:
+    """Layout of a target, and the schedule that the options ask for.
 
     Args:
         target: model directory, hub id, or number of indexer-bearing layers.
@@ -33,7 +50,7 @@ def lines(
     from evalkit.config import ArmConfig
     from evalkit.recipe import parse
 
-    found = _layout(target)
+    found = layout_of(target)
     arm = parse(
         {
             "name": target,
@@ -46,8 +63,11 @@ def lines(
         ArmConfig,
         "schedule",
     )
-    schedule = arm.schedule(found.native)
-    yield f"model      {found.model_type}, {found.num_layers} layers"
+    return found, arm.schedule(found.native)
+
+
+def describe(schedule: ReuseSchedule) -> Iterator[str]:
+    """Schedule, pattern, retention, lag and layer ids, one line each."""
     yield f"schedule   {schedule}"
     yield f"pattern    {schedule.pattern}"
     full = len(schedule.full_layers)
@@ -55,9 +75,6 @@ def lines(
     yield f"lag        {schedule.lag} ({schedule.lag_phase})"
     yield f"full ids   {_join(schedule.full_layer_ids)}"
     yield f"shared ids {_join(schedule.shared_layer_ids) or '–'}"
-    yield ""
-    yield "layer  kind    reads in prefill  reads in decode  read by (decode)"
-    yield from _table(schedule)
 
 
 def _table(schedule: ReuseSchedule) -> Iterator[str]:
@@ -71,7 +88,8 @@ def _table(schedule: ReuseSchedule) -> Iterator[str]:
         ).rstrip()
 
 
-def _layout(target: str) -> Layout:
+def layout_of(target: str) -> Layout:
+    """Layout of a model directory, a hub id, or of any model with so many layers."""
     if target.isdigit():
         count = int(target)
         if count < 1:

@@ -3,6 +3,7 @@
 run.json                 what was asked and what answered (written atomically)
 items.jsonl              the gold: one line per sample, shared by all arms
 arms/<slug>/samples.jsonl  raw completions, appended batch by batch
+arms/<slug>/first.jsonl    first answers of samples that are asked twice
 arms/<slug>/scores.jsonl   scores, rewritten as a whole
 """
 
@@ -17,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from evalkit.reasoning import opens_reasoning
 from evalkit.types import Completion, EvalkitError, Prompt, SampleScore
 
 ITEM_KEYS = ("sample_id", "task", "metric", "references", "cluster")
@@ -88,14 +90,16 @@ class RunStore:
         """Directory of an arm."""
         return self.path / "arms" / slug(arm)
 
-    def read_samples(self, arm: str) -> dict[str, dict[str, Any]]:
+    def read_samples(self, arm: str, call: str = "samples") -> dict[str, dict[str, Any]]:
         """Latest completion per sample id; a later line replaces an earlier (failed) one."""
-        rows = read_jsonl(self.arm_dir(arm) / "samples.jsonl")
+        rows = read_jsonl(self.arm_dir(arm) / f"{call}.jsonl")
         return {row["sample_id"]: row for row in rows}
 
-    def add_samples(self, arm: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add_samples(
+        self, arm: str, rows: Iterable[Mapping[str, Any]], call: str = "samples"
+    ) -> None:
         """Append completions and make sure that they are on disk."""
-        append_jsonl(self.arm_dir(arm) / "samples.jsonl", rows)
+        append_jsonl(self.arm_dir(arm) / f"{call}.jsonl", rows)
 
     def read_scores(self, arm: str) -> dict[str, dict[str, Any]]:
         """Scores by sample id."""
@@ -157,6 +161,7 @@ def sample_row(prompt: Prompt, completion: Completion) -> dict[str, Any]:
         "completion": completion.text,
         "finish_reason": completion.finish_reason,
         "error": completion.error,
+        "reasoning_opened": opens_reasoning(prompt),
         "seconds": round(completion.seconds, 4),
     }
 

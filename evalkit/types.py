@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class EvalkitError(Exception):
     """Something the user can mend: printed as one line, exit code 2, no traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followup:
+    """A second question that quotes the answer to the first (reason first, then answer).
+
+    Attributes:
+        text: the user's turn, with `PLACE` where the first answer goes.
+        max_new_tokens: budget of the second answer, the one that is scored.
+        answer_prefix: as in `Sample`.
+    """
+
+    PLACE: ClassVar[str] = "$COT$"
+
+    text: str
+    max_new_tokens: int
+    answer_prefix: str = ""
+
+    def fill(self, first_answer: str) -> str:
+        """The user's turn with the first answer, stripped, in its place (the last one)."""
+        before, _, after = self.text.rpartition(self.PLACE)
+        return before + first_answer.strip() + after
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +49,7 @@ class Sample:
         stop: strings that end the answer (cut off, not part of it).
         chat: False exempts the sample from the chat template whatever the recipe says.
         meta: what the report wants to know (length, depth, question ...); JSON values only.
+        followup: a second call whose answer is scored instead, or None.
     """
 
     id: str
@@ -40,6 +63,7 @@ class Sample:
     stop: tuple[str, ...] = ()
     chat: bool = True
     meta: Mapping[str, Any] = field(default_factory=dict)
+    followup: Followup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +75,19 @@ class Prompt:
         token_ids: the whole prompt, special tokens included.
         text: the same as text, for servers that take no token ids.
         sha256: hash of the token ids; equal hashes mean equal prompts.
+        reasoning_tokens: tokens that a reasoning block may take besides the answer's own budget.
     """
 
     sample: Sample
     token_ids: tuple[int, ...]
     text: str
     sha256: str
+    reasoning_tokens: int = 0
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The most that may be generated: reasoning and answer."""
+        return self.reasoning_tokens + self.sample.max_new_tokens
 
 
 @dataclass(frozen=True, slots=True)

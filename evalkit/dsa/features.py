@@ -17,7 +17,7 @@ class IndexFeatures:
         key: rotated index keys, shared by the heads [B, T, d].
         weight: head weights, scaled by H^-1/2, without activation [B, S, H].
         scale: d^-1/2.
-        positions: absolute position of each query row [S].
+        positions: absolute position of each query row, [S] for all sequences alike or [B, S].
         ratio: tokens per key: key t is visible from position p when t < (p + 1) // ratio.
         key_valid: [B, T], False at padding; None when there is none.
     """
@@ -53,3 +53,13 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     x32 = x.float()
     turned = torch.stack((-x32[..., 1::2], x32[..., 0::2]), dim=-1).flatten(-2)
     return (x32 * cos + turned * sin).to(x.dtype)
+
+
+def take_rows(part: Tensor, rows: Tensor) -> Tensor:
+    """Rows [R], or [B, R], of a [B or 1, S, ...] tensor."""
+    if rows.dim() == 1:
+        return part[:, rows]
+    index = rows.view(*rows.shape, *(1,) * (part.dim() - 2))
+    return part.expand(rows.shape[0], *part.shape[1:]).gather(
+        1, index.expand(*rows.shape, *part.shape[2:])
+    )

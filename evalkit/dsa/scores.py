@@ -9,12 +9,13 @@ memory beyond the result does not grow with the square of the length.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
-from evalkit.dsa.features import IndexFeatures
+from evalkit.dsa.features import IndexFeatures, take_rows
 
 CHUNK_ELEMENTS = 2**24  # elements of one [B, rows, H, T] block: 64 MiB in fp32
 
@@ -76,39 +77,53 @@ def row_chunks(
 
 def _seen_keys(features: IndexFeatures, rows: Tensor) -> int:
     """How many leading keys the last of these rows may read (at least one, for topk)."""
-    last = int(features.positions[rows].max())
+    last = int(take_rows(_positions(features), rows).max())
     return max(1, min(features.key.shape[1], (last + 1) // features.ratio))
 
 
 def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None) -> Tensor:
     """Scores [B, R, T] of one chunk of rows, or of its first `keys` keys only."""
     query, weight, positions = (
-        _take(part, rows) for part in (features.query, features.weight, features.positions[None])
+        take_rows(part, rows) for part in (features.query, features.weight, _positions(features))
     )
-    arguments = (query, features.key[:, :keys], weight, features.scale)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in arguments[:3]):
-        # Recompute the [B, rows, H, T] products in backward instead of keeping them.
-        scores: Tensor = checkpoint(_products, *arguments, use_reentrant=False)
-    else:
-        scores = _products(*arguments)
+    scores: Tensor = _HeadSum.apply(  # type: ignore[no-untyped-call]
+        query, features.key[:, :keys], weight * features.scale
+    )
     return scores.masked_fill(~visible(features, positions)[..., :keys], float("-inf"))
 
 
-def _products(query: Tensor, key: Tensor, weight: Tensor, scale: float) -> Tensor:
-    """Σ_h w·ReLU(q·k)·scale of [B, R, H, d] against [B, T, d]: one product per head or in all.
+class _HeadSum(torch.autograd.Function):
+    """Σ_h w·ReLU(q·k) of [B, R, H, d], [B, T, d] and [B, R, H]: one head at a time, both ways.
 
+    Backward makes the products again, so that neither pass holds a [B, R, H, T] tensor.
     The installed library scales before the ReLU (V3.2) or after it (V4): the same function.
     """
-    keys, weight = key.transpose(1, 2), weight * scale
-    batch, rows, heads, dim = query.shape
-    if torch.is_grad_enabled():
-        flat = torch.bmm(query.reshape(batch, rows * heads, dim), keys).relu()
-        return (flat.view(batch, rows, heads, -1) * weight.unsqueeze(-1)).sum(dim=2)
-    total = query.new_zeros(batch, rows, key.shape[1])
-    for head in range(heads):
-        product = torch.bmm(query[:, :, head], keys).relu_()
-        total.addcmul_(product, weight[:, :, head, None])
-    return total
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key, weight)
+        keys = key.transpose(1, 2)
+        total = query.new_zeros(*query.shape[:2], key.shape[1])
+        with torch.autocast(query.device.type, enabled=False):  # fp32 whatever the forward runs in
+            for head in range(query.shape[2]):
+                product = torch.bmm(query[:, :, head], keys).relu_()
+                total.addcmul_(product, weight[:, :, head, None])
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        query, key, weight = ctx.saved_tensors
+        keys = key.transpose(1, 2)
+        to_query, to_key, to_weight = (torch.zeros_like(t) for t in (query, key, weight))
+        for head in range(query.shape[2]):
+            product = torch.bmm(query[:, :, head], keys).relu_()
+            to_weight[:, :, head] = torch.linalg.vecdot(grad, product)
+            # d/d(q·k) is w·grad where the ReLU is open
+            open_ = torch.ops.aten.threshold_backward(grad * weight[:, :, head, None], product, 0)
+            to_query[:, :, head] = torch.bmm(open_, key)
+            to_key.baddbmm_(open_.transpose(1, 2), query[:, :, head])
+        return to_query, to_key, to_weight
 
 
 def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
@@ -120,11 +135,6 @@ def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
     return seen
 
 
-def _take(part: Tensor, rows: Tensor) -> Tensor:
-    """Rows [R] or [B, R] of a [B or 1, S, ...] tensor."""
-    if rows.dim() == 1:
-        return part[:, rows]
-    index = rows.view(*rows.shape, *(1,) * (part.dim() - 2))
-    return part.expand(rows.shape[0], *part.shape[1:]).gather(
-        1, index.expand(*rows.shape, *part.shape[2:])
-    )
+def _positions(features: IndexFeatures) -> Tensor:
+    """[B or 1, S]."""
+    return features.positions if features.positions.dim() == 2 else features.positions[None]

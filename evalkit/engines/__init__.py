@@ -1,9 +1,10 @@
-"""What answers prompts: transformers in this process, or the gold itself. One file per engine."""
+"""What answers prompts: transformers in this process, a server, or the gold."""
 
 from __future__ import annotations
 
 from evalkit.config import EngineConfig, HfConfig
 from evalkit.engines.base import Engine
+from evalkit.server_config import OpenAIServerConfig
 
 
 def open_engine(config: EngineConfig) -> Engine:
@@ -12,6 +13,10 @@ def open_engine(config: EngineConfig) -> Engine:
         from evalkit.engines.hf import HfEngine
 
         return HfEngine(config)
+    if isinstance(config, OpenAIServerConfig):
+        from evalkit.engines.openai_server import OpenAIServerEngine
+
+        return OpenAIServerEngine(config)
     from evalkit.engines.oracle import OracleEngine
 
     return OracleEngine(config)

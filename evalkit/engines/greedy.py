@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evalkit.dsa import AppliedSchedule
+from evalkit.reasoning import CLOSE, OPEN, opens_reasoning
 from evalkit.types import Prompt
 
 Answer = tuple[str, str, int, str | None]  # text, finish reason, tokens, error
@@ -37,7 +38,7 @@ class GreedyDecoder:
         return [next(answers) if problem is None else ("", "error", 0, problem) for problem in fits]
 
     def _problem(self, prompt: Prompt) -> str | None:
-        need = len(prompt.token_ids) + prompt.sample.max_new_tokens
+        need = len(prompt.token_ids) + prompt.max_new_tokens
         if not prompt.token_ids:
             return "empty prompt"
         if self.limit is not None and need > self.limit:
@@ -48,7 +49,6 @@ class GreedyDecoder:
     def _decode(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
         ids, mask = self._padded(batch)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
-        budgets = [prompt.sample.max_new_tokens for prompt in batch]
         cache = self._cache()
         _set_phase(applied, "prefill")
         logits = self._prefill(ids, mask, positions, cache)
@@ -56,7 +56,7 @@ class GreedyDecoder:
         reasons: list[str | None] = [None] * len(batch)
         finite = torch.ones(len(batch), dtype=torch.bool, device=logits.device)
         _set_phase(applied, "decode")
-        for _ in range(max(budgets)):
+        for _ in range(max(prompt.max_new_tokens for prompt in batch)):
             finite &= torch.isfinite(logits).all(dim=-1)
             token = logits.argmax(dim=-1)
             self._take(token.tolist(), batch, rows, reasons)
@@ -92,8 +92,21 @@ class GreedyDecoder:
             sample = batch[i].sample
             if sample.stop and any(s in self._text(rows[i]) for s in sample.stop):
                 reasons[i] = "stop"
-            elif len(rows[i]) >= sample.max_new_tokens:
+            elif self._spent(batch[i], rows[i]):
                 reasons[i] = "length"
+
+    def _spent(self, prompt: Prompt, row: list[int]) -> bool:
+        """Whether the answer's budget is used up; a reasoning block has a budget of its own."""
+        if len(row) < prompt.sample.max_new_tokens:
+            return False
+        if not prompt.reasoning_tokens or len(row) >= prompt.max_new_tokens:
+            return True
+        text = self._text(row)
+        if CLOSE not in text:
+            return OPEN not in text and not opens_reasoning(prompt)
+        answer = text.rpartition(CLOSE)[2]
+        spent = len(self.tokenizer.encode(answer, add_special_tokens=False))
+        return spent >= prompt.sample.max_new_tokens
 
     def _result(self, prompt: Prompt, row: list[int], reason: str) -> Answer:
         text = self._text(row)

@@ -150,4 +150,4 @@ class HfEngine:
 
 
 def _size(prompt: Prompt) -> int:
-    return len(prompt.token_ids) + prompt.sample.max_new_tokens
+    return len(prompt.token_ids) + prompt.max_new_tokens

@@ -9,7 +9,6 @@ from typing import Any
 from evalkit.compare import FLAGS, RunComparison
 from evalkit.stats import MACRO, Row
 
-
 MOST_COLUMNS = 6
 """Tasks side by side at most; more of them are rows."""
 

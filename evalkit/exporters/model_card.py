@@ -1,0 +1,119 @@
+"""Evaluation results for a model card on the Hugging Face hub.
+
+``<arm>/model-index.yaml`` goes into the front matter of README.md; ``<arm>/eval_results.yaml``
+goes into the folder ``.eval_results`` and holds the tasks whose data set is on the hub. Values are
+points of 100, as both forms have them in published cards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evalkit.exporters.results import ArmResults, Cell
+from evalkit.importers.benchmarks import longbench_base
+from evalkit.store import slug, write_atomic
+
+METRICS = {
+    "qa_f1": "f1",
+    "qa_f1_zh": "f1",
+    "set_f1": "f1",
+    "rouge": "rouge",
+    "rouge_zh": "rouge",
+    "classification": "accuracy",
+    "choice": "accuracy",
+    "set_exact": "exact_match",
+    "needle_exact": "exact_match",
+    "prefixed_exact": "exact_match",
+}
+"""The hub's names of metrics; the others keep ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """How the hub calls what a cell was made of.
+
+    Attributes:
+        type: id of the data set, or our kind of task where it is generated.
+        name: for people.
+        config: configuration of the data set.
+        split: of the data set.
+        hub: whether the data set is on the hub.
+    """
+
+    type: str
+    name: str
+    config: str | None = None
+    split: str | None = None
+    hub: bool = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those that are set."""
+        values = {"name": self.name, "type": self.type, "config": self.config, "split": self.split}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def dataset(cell: Cell) -> Dataset:
+    """The data set of a cell."""
+    if longbench_base(cell.name) is not None:
+        name = f"LongBench ({cell.name})"
+        return Dataset("zai-org/LongBench", name, cell.name, "test", hub=True)
+    if cell.name.startswith("longbench_v2"):
+        return Dataset("zai-org/LongBench-v2", "LongBench v2", "default", "train", hub=True)
+    kind = cell.name.partition("@")[0]
+    if re.fullmatch(r"(niah_.+|vt|cwe|fwe|qa_[12])@\d+", cell.name):
+        return Dataset("ruler", f"RULER ({cell.name})", cell.name)
+    return Dataset(kind, cell.name, cell.name)
+
+
+def write(found: ArmResults, out: Path) -> list[Path]:
+    """Write one arm."""
+    folder = out / slug(found.name)
+    name = found.model if found.model == found.name else f"{found.model} ({found.name})"
+    index = [{"name": name, "results": [_result(cell) for cell in found.cells]}]
+    files = [folder / "model-index.yaml"]
+    write_atomic(files[0], _dumped({"model-index": index}))
+    entries = [_entry(cell, found) for cell in found.cells if dataset(cell).hub]
+    if entries:
+        files.append(folder / "eval_results.yaml")
+        write_atomic(files[1], _dumped(entries))
+    return files
+
+
+def _result(cell: Cell) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"samples": len(cell.samples), "metric": cell.metric}
+    if cell.stderr is not None:
+        arguments["stderr"] = round(100 * cell.stderr, 2)
+    if cell.errors:
+        arguments["failed"] = cell.errors
+    return {
+        "task": {"type": "text-generation", "name": "Text Generation"},
+        "dataset": dataset(cell).fields,
+        "metrics": [
+            {
+                "type": METRICS.get(cell.metric, cell.metric),
+                "value": round(100 * cell.mean, 2),
+                "name": cell.metric,
+                "args": arguments,
+            }
+        ],
+    }
+
+
+def _entry(cell: Cell, found: ArmResults) -> dict[str, Any]:
+    own = dataset(cell)
+    return {
+        "dataset": {"id": own.type, "task_id": own.config},
+        "value": round(100 * cell.mean, 2),
+        "date": found.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "notes": f"{found.name}; {cell.metric} of {len(cell.samples)} samples",
+    }
+
+
+def _dumped(data: Any) -> str:
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,192 @@
+"""Results of kvpress: ``predictions.csv`` with a ``config.yaml`` beside it.
+
+Rows of LongBench (``answers``), LongBench v2 (``choice_A``), RULER (``answer``, a list) and its
+needle test (``needle``). Lists are printed by NumPy, without commas.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evalkit.data.records import MAX_LINE, BadField
+from evalkit.importers import benchmarks, longbench_v2
+from evalkit.importers.files import found
+from evalkit.importers.records import Reading, Record, Row, Where
+from evalkit.tasks.ruler.config import NAMES
+from evalkit.types import EvalkitError
+
+WHAT = "results of kvpress (predictions.csv)"
+LISTS = ("answers", "all_classes")
+_LITERAL = re.compile(r"""\s*,?\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
+
+
+def read(path: Path, reading: Reading) -> None:
+    """Read one csv, or all below a folder (a folder for every task or length).
+
+    Raises:
+        EvalkitError: there is none, or it cannot be read.
+    """
+    owner: dict[str, str] = {}
+    for file, name in found(path, "predictions.csv", WHAT):
+        length = _length(file)
+        for row in _rows(file, name, reading):
+            try:
+                record = _one(row, length)
+            except BadField as error:
+                reading.problem(row.where, error.field, f"{error.message}; left out")
+                _keep_place(row, length)
+                continue
+            if owner.setdefault(record.task, name) != name:
+                both = f"{owner[record.task]} and {name}"
+                raise EvalkitError(
+                    f"{path}: {both} both have {record.task}: name the folder of one run"
+                )
+            reading.add(record)
+
+
+def texts(value: str, name: str) -> list[str]:
+    """The texts of a printed list or NumPy array: ``['a', 'b']`` or ``['a' 'b']``."""
+    inside = value.strip()
+    if not (inside.startswith("[") and inside.endswith("]")):
+        raise BadField(name, "not a printed list")
+    inside, at, parts = inside[1:-1].rstrip(), 0, []
+    while at < len(inside):
+        match = _LITERAL.match(inside, at)
+        if match is None:
+            raise BadField(name, "not a printed list of texts")
+        try:
+            parts.append(str(ast.literal_eval(match[1].replace("\n", "\\n"))))
+        except (SyntaxError, ValueError):
+            raise BadField(name, "not a printed list of texts") from None
+        at = match.end()
+    return parts
+
+
+def _rows(file: Path, name: str, reading: Reading) -> Iterator[Row]:
+    """The rows of a csv; one that cannot be parsed is noted."""
+    try:
+        with (
+            _long_fields(),
+            file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as f,
+        ):
+            lines = csv.reader(f)
+            head = next(lines, [])
+            if "predicted_answer" not in head:
+                raise EvalkitError(f"{file}: no column predicted_answer in the first line")
+            while True:
+                where = Where(name, lines.line_num + 1)
+                try:
+                    cells = next(lines, None)
+                except csv.Error as error:
+                    reading.problem(where, "", f"not CSV: {error}; left out")
+                    continue
+                if cells is None:
+                    return
+                if len(cells) != len(head):
+                    text = f"{len(cells)} cells for {len(head)} columns; left out"
+                    reading.problem(where, "", text)
+                    continue
+                digest = hashlib.sha256(repr(cells).encode("utf-8", "surrogatepass")).hexdigest()
+                data = dict(zip(head, cells, strict=True))
+                yield Row(data, where, reading, digest=digest)
+    except OSError as error:
+        raise EvalkitError(f"{file}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Fields of any length the lines may have; Python's own limit is 131 072 characters."""
+    before = csv.field_size_limit(MAX_LINE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _one(row: Row, length: int | None) -> Record:
+    prediction = benchmarks.prediction_of(row, "predicted_answer")
+    task = _task(row)
+    if task == longbench_v2.TASK:
+        return longbench_v2.one(row, prediction)
+    if task == "kamradt":
+        return _needle(row, prediction, length)
+    if task in NAMES:
+        cell = benchmarks.ruler_cell(task, length)
+        answers = tuple(texts(row.text("answer"), "answer"))
+        meta = {} if length is None else {"length": length}
+        metric = benchmarks.ruler_metric(task)
+        return benchmarks.record(cell, row, prediction, answers, metric, None, meta, gold="answer")
+    base = benchmarks.longbench_base(task.replace("-e", "_e"))
+    if base is None:
+        raise BadField("task", f"{task[:40]!r} is no task of LongBench or RULER")
+    return _longbench(task.replace("-e", "_e"), base, row, prediction)
+
+
+def _task(row: Row) -> str:
+    if "choice_A" in row.data:
+        return longbench_v2.TASK
+    return "kamradt" if "needle" in row.data else row.text("task")
+
+
+def _longbench(task: str, base: str, row: Row, prediction: str | None) -> Record:
+    data: dict[str, Any] = {k: v for k, v in row.data.items() if k not in (*LISTS, "length")}
+    for column in LISTS:
+        if row.data.get(column, "") not in ("", "None"):
+            data[column] = texts(row.text(column), column)
+    words = str(row.data.get("length", ""))
+    if re.fullmatch(r"\d{1,9}", words):
+        data["length"] = int(words)
+    key = row.data.get("_id") or None
+    fields = Row(data, row.where, row.reading, digest=row.digest)
+    return benchmarks.longbench(task, base, fields, prediction, key)
+
+
+def _needle(row: Row, prediction: str | None, length: int | None) -> Record:
+    text = row.text("needle_depth")
+    try:
+        depth = float(text)
+    except ValueError:
+        depth = -1.0
+    if not 0 <= depth <= 100:
+        raise BadField("needle_depth", f"{text[:20]!r}, not a percentage")
+    references = benchmarks.needle_references(row.text("needle"), row)
+    meta: dict[str, Any] = {"depth": depth} | ({} if length is None else {"length": length})
+    cell = benchmarks.ruler_cell("kamradt", length)
+    key, metric = f"{depth:g}/1", "needle_phrases"
+    return benchmarks.record(cell, row, prediction, references, metric, key, meta, gold="needle")
+
+
+def _length(file: Path) -> int | None:
+    """The length of a run, from its configuration or from the name of its folder."""
+    try:
+        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        config = None
+    parts = file.absolute().parent.name.split("__")
+    named = (
+        [config.get("data_dir"), config.get("max_context_length")]
+        if isinstance(config, dict)
+        else parts
+    )
+    for value in named:
+        if re.fullmatch(r"[1-9]\d{1,8}", str(value)):
+            return int(str(value))
+    return None
+
+
+def _keep_place(row: Row, length: int | None) -> None:
+    """A row without usable gold keeps its position where its task can be told."""
+    task = row.data.get("task", "")
+    if task in NAMES:
+        row.reading.hole(benchmarks.ruler_cell(task, length), row.where)
+    elif benchmarks.longbench_base(task) is not None and not row.data.get("_id"):
+        row.reading.hole(task, row.where)

@@ -1,0 +1,105 @@
+"""Sample logs of lm-evaluation-harness: ``samples_<task>_<date>.jsonl``.
+
+The tasks of its LongBench and RULER groups, whose gold we can score again. The raw response is
+taken, not the filtered one; with several filters a document occurs more than once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from evalkit.data.records import BadField, kind
+from evalkit.importers import benchmarks
+from evalkit.importers.files import found
+from evalkit.importers.lines import rows
+from evalkit.importers.records import Reading, Record, Row, Where
+from evalkit.tasks.ruler.config import NAMES
+from evalkit.types import EvalkitError
+
+WHAT = "sample logs (samples_<task>_<date>.jsonl)"
+RULER_TASKS = {
+    **{name: name for name in NAMES if name.startswith("niah")},
+    "ruler_vt": "vt",
+    "ruler_cwe": "cwe",
+    "ruler_fwe": "fwe",
+    "ruler_qa_squad": "qa_1",
+    "ruler_qa_hotpot": "qa_2",
+}
+_LOG = re.compile(r"samples_(?P<task>.+)_(?P<date>[^_]+)")
+
+
+def read(path: Path, reading: Reading) -> None:
+    """Read one log, or the newest log of every task in a folder.
+
+    Raises:
+        EvalkitError: there is none of a task that we can score, or a file cannot be read.
+    """
+    logs: dict[str, tuple[str, Path, str]] = {}
+    for file, name in found(path, "samples_*.jsonl", WHAT):
+        match = _LOG.fullmatch(file.stem)
+        task = match["task"] if match else ""
+        if match is None or not known(task):
+            reading.problem(Where(name), "", f"no metric of ours for the task {task!r}; left out")
+            continue
+        log = (match["date"], file, name)
+        if task in logs:
+            older = min(log, logs[task])
+            reading.notes.append(f"{older[2]} is left out: there is a newer log of {task}")
+        logs[task] = max(log, logs.get(task, log))
+    if not logs:
+        raise EvalkitError(f"{path}: no sample log of a LongBench or RULER task")
+    for task, (_, file, name) in logs.items():
+        for row in rows(file, name, reading):
+            if isinstance(row, Row):
+                try:
+                    reading.add(_one(task, row))
+                except BadField as error:
+                    reading.problem(row.where, error.field, f"{error.message}; left out")
+
+
+def known(task: str) -> bool:
+    """Whether the gold of a task can be read and scored."""
+    return task in RULER_TASKS or _longbench(task) is not None
+
+
+def _longbench(task: str) -> str | None:
+    name = task.removeprefix("longbench_")
+    return benchmarks.longbench_base(name) if name != task else None
+
+
+def _one(task: str, row: Row) -> Record:
+    key = str(row.integer("doc_id"))
+    doc = row.within("doc")
+    prediction = _response(row)
+    base = _longbench(task)
+    if base is not None:
+        return benchmarks.longbench(task.removeprefix("longbench_"), base, doc, prediction, key)
+    ruler = RULER_TASKS[task]
+    length = doc.optional_integer("max_length")
+    return benchmarks.record(
+        benchmarks.ruler_cell(ruler, length),
+        doc,
+        prediction,
+        doc.texts("outputs"),
+        benchmarks.ruler_metric(ruler),
+        key,
+        {} if length is None else {"length": length},
+        gold="outputs",
+    )
+
+
+def _response(row: Row) -> str | None:
+    """The first text of the first request; None, with a problem noted, where there is none."""
+    try:
+        value = row.value("resps")
+        for _ in range(2):
+            if not isinstance(value, list) or not value:
+                raise BadField("resps", "not a list of lists of texts")
+            value = value[0]
+        if not isinstance(value, str):
+            raise BadField("resps", f"{kind(value)}, not a generated text")
+        return Row({"resps": value}, row.where, row.reading).text("resps")
+    except BadField as error:
+        row.reading.problem(row.where, error.field, f"{error.message}; counted as an error")
+        return None

@@ -1,0 +1,66 @@
+"""Results of the first needle test: a folder with one JSON object a file, or a jsonl of them.
+
+Fields ``context_length``, ``depth_percent``, ``version``, ``needle``, ``model_response``, ``score``
+(the judge's, kept beside the answer).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from evalkit.data.records import BadField
+from evalkit.importers import benchmarks
+from evalkit.importers.files import found
+from evalkit.importers.lines import rows, whole
+from evalkit.importers.records import Reading, Record, Row
+from evalkit.types import EvalkitError
+
+WHAT = "needle results (*.json, or one *.jsonl)"
+
+
+def read(path: Path, reading: Reading) -> None:
+    """Read a folder, a jsonl or one result.
+
+    Raises:
+        EvalkitError: there is nothing, a file cannot be read, or the results are of several models.
+    """
+    models: dict[str, str] = {}
+    for file, name in found(path, "*.json*", WHAT):
+        one = file.suffix == ".json"
+        for row in [whole(file, name, reading)] if one else rows(file, name, reading):
+            if not isinstance(row, Row):
+                continue
+            try:
+                reading.add(_one(row))
+            except BadField as error:
+                reading.problem(row.where, error.field, f"{error.message}; left out")
+            models.setdefault(str(row.data.get("model"))[:80], str(row.where))
+    if len(models) > 1:
+        told = ", ".join(f"{model} in {where}" for model, where in list(models.items())[:3])
+        raise EvalkitError(
+            f"{path}: results of {len(models)} models ({told}): import one at a time"
+        )
+
+
+def _one(row: Row) -> Record:
+    length, depth = row.integer("context_length"), row.number("depth_percent")
+    if length < 1 or not 0 <= depth <= 100:
+        field = "context_length" if length < 1 else "depth_percent"
+        raise BadField(row.name(field), "out of range")
+    version = row.optional_integer("version") or 1
+    references = benchmarks.needle_references(row.text("needle"), row)
+    extra: dict[str, Any] = {}
+    if row.data.get("score") is not None:
+        extra["judge_score"] = row.number("score")
+    return benchmarks.record(
+        f"kamradt@{length}",
+        row,
+        benchmarks.prediction_of(row, "model_response"),
+        references,
+        "needle_phrases",
+        f"{depth:g}/{version}",
+        {"length": length, "depth": depth},
+        extra,
+        gold="needle",
+    )

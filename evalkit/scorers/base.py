@@ -1,0 +1,65 @@
+"""What a metric is: two named ways to judge one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MODES = ("official", "strict")
+"""``official`` equals the benchmark's own script, quirks included; ``strict`` is what the metric
+should have been. The differences are in the data set's card."""
+
+EDIT_DISTANCES = ("difflib", "levenshtein")
+"""Backends of the code metric; the official script takes whichever happens to be installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a metric may need besides answer and references.
+
+    Attributes:
+        edit_distance: one of `EDIT_DISTANCES`.
+        meta: the sample's meta data, such as ``all_classes`` and ``first_line``.
+    """
+
+    edit_distance: str = "difflib"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+Scorer = Callable[[str, tuple[str, ...], Options], float]
+Plain = Callable[[str, tuple[str, ...]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric in both modes.
+
+    Attributes:
+        official: as the official script.
+        strict: as it should have been.
+        zero_without_references: an empty list of references scores 0 in official mode (as the
+            official script of LongBench does) instead of being refused.
+    """
+
+    official: Scorer
+    strict: Scorer
+    zero_without_references: bool = False
+
+
+def plain(official: Plain, strict: Plain | None = None) -> Metric:
+    """A metric that looks at answer and references only; without `strict` both modes agree."""
+
+    def lift(function: Plain) -> Scorer:
+        return lambda prediction, references, _options: function(prediction, references)
+
+    return Metric(lift(official), lift(strict or official))
+
+
+def best(function: Callable[[str, str], float]) -> Scorer:
+    """The best score over all references."""
+
+    def scorer(prediction: str, references: tuple[str, ...], _options: Options) -> float:
+        return max((function(prediction, reference) for reference in references), default=0.0)
+
+    return scorer

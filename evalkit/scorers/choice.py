@@ -1,0 +1,79 @@
+"""The letter of a multiple-choice answer (LongBench v2)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from evalkit.reasoning import without_reasoning
+
+LETTERS = "ABCD"
+
+_OFFICIAL = (
+    re.compile(r"The correct answer is \(([A-D])\)"),
+    re.compile(r"The correct answer is ([A-D])"),
+)
+
+_CUE = re.compile(
+    r"(?:answer(?:\s+choice)?|答案)\s*(?:is|:|=|是|为)\s*:?\s*"
+    r"(?:the\s+)?(?:option|choice|选项|选)?\s*",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(r"[\"'“‘\[({$\s]*([A-D])(?![\w'’])[\"'”’\])}$]*", re.ASCII)
+_BOXED = re.compile(r"\\boxed\{\s*(?:\\(?:text|mathrm|mathbf)\{\s*)?\(?([A-D])\)?\s*\}")
+_MORE = re.compile(r"\s*(?:,|/|or|and|或|和)\s*\(?[A-D](?![\w'’])\)?", re.ASCII)
+_ARTICLE = re.compile(r"\s+(?!because\b|since\b|as\b|for\b|due\b|which\b|that\b)[a-z]")
+
+
+def official_letter(response: str) -> str | None:
+    """LongBench v2's extraction: the first fixed phrase with a letter, asterisks removed."""
+    text = response.replace("*", "")
+    for pattern in _OFFICIAL:
+        if match := pattern.search(text):
+            return match[1]
+    return None
+
+
+def strict_letter(response: str) -> str | None:
+    """The letter that an answer settles on: its last statement of an answer, in any wording.
+
+    Reasoning blocks and markup do not count, a word that begins with the letter is not the letter
+    (``Because``), and naming two letters at once is no answer. Without any statement, a response
+    that begins with a letter standing alone is that letter.
+    """
+    text = unicodedata.normalize("NFKC", without_reasoning(response))
+    text = re.sub(r"[*`]|__", "", text)
+    stated = [*_cued(text), *((m.start(), m[1]) for m in _BOXED.finditer(text))]
+    if stated:
+        return max(stated, key=lambda pair: pair[0])[1]
+    match = _LETTER.match(text)
+    return _single(text, match) if match and not _is_article(text, match) else None
+
+
+def _cued(text: str) -> list[tuple[int, str | None]]:
+    """Position and letter of each "answer is ..." that a letter follows."""
+    found: list[tuple[int, str | None]] = []
+    for cue in _CUE.finditer(text):
+        match = _LETTER.match(text, cue.end())
+        if match and not _is_article(text, match):
+            found.append((match.start(), _single(text, match)))
+    return found
+
+
+def _single(text: str, match: re.Match[str]) -> str | None:
+    """The letter, unless another one is named beside it."""
+    return None if _MORE.match(text, match.end()) else match[1]
+
+
+def _is_article(text: str, match: re.Match[str]) -> bool:
+    return match[0].strip() == "A" and _ARTICLE.match(text, match.end(1)) is not None
+
+
+def official_choice(prediction: str, reference: str) -> float:
+    """1 if the extracted letter is the gold one."""
+    return float(official_letter(prediction) == reference)
+
+
+def strict_choice(prediction: str, reference: str) -> float:
+    """The same with the strict extraction."""
+    return float(strict_letter(prediction) == reference)

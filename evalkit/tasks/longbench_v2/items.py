@@ -1,0 +1,211 @@
+"""The questions of ``data.json``: indexed in one pass, texts read again when they are needed.
+
+The file has 465 MB in one JSON list; no more than one record of it is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from evalkit.data.records import MAX_LINE, BadField, Problem, integer, kind, one_of, parsed, text
+from evalkit.data.sources import locate, of_card
+from evalkit.types import EvalkitError
+
+CARD = "longbench_v2"
+LETTERS = ("A", "B", "C", "D")
+# Strings as a whole, so that brackets inside them do not count; nothing is ever tried twice.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question without its text.
+
+    Attributes:
+        number: 1-based record of the file.
+        id: ``_id`` of the data set.
+        facets: domain, sub_domain, difficulty and length.
+        question: what is asked.
+        choices: A to D.
+        answer: the letter.
+        span: bytes of the record in the file.
+    """
+
+    number: int
+    id: str
+    facets: Mapping[str, str]
+    question: str
+    choices: tuple[str, ...]
+    answer: str
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All questions of a file.
+
+    Attributes:
+        path: the file.
+        items: in order.
+        problems: of records that are none.
+    """
+
+    path: Path
+    items: tuple[Item, ...]
+    problems: tuple[Problem, ...]
+
+    def record(self, item: Item) -> dict[str, Any]:
+        """The whole record, read from the file."""
+        with _mapped(self.path) as data:
+            found: dict[str, Any] = json.loads(data[item.span[0] : item.span[1]].decode("utf-8"))
+        return found
+
+    def context(self, item: Item) -> str:
+        """The text of a question."""
+        return str(self.record(item)["context"])
+
+    def retrieved(self, item: Item, count: int) -> str:
+        """The best pieces of a text in their order, as the official script joins them.
+
+        Raises:
+            EvalkitError: the data has no (usable) retrieved pieces.
+        """
+        try:
+            pieces = _pieces(self.record(item))[:count]
+        except BadField as error:
+            message = f"{error.message}; 0shot_rag needs data with a retriever's results"
+            raise EvalkitError(
+                f"{Problem(str(self.path), item.number, error.field, message)}"
+            ) from None
+        ordered = sorted(pieces, key=lambda piece: piece[0])
+        return "\n\n".join(
+            f"Retrieved chunk {i}: {content}" for i, (_, content) in enumerate(ordered, start=1)
+        )
+
+
+def pinned() -> Path:
+    """The pinned file; raises EvalkitError where it cannot be had."""
+    return locate(of_card(CARD, "data"))
+
+
+def index(path: Path) -> Index:
+    """The questions of a file; one index is kept in memory.
+
+    Raises:
+        EvalkitError: it cannot be read, or is no JSON list of records.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise EvalkitError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return _index(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _index(path: Path, _size: int, _mtime: int) -> Index:
+    items, problems = [], []
+    with _mapped(path) as data:
+        for number, span in enumerate(_spans(data, path), start=1):
+            if span[1] - span[0] > MAX_LINE:
+                problems.append(Problem(str(path), number, "", f"longer than {MAX_LINE} bytes"))
+                continue
+            found = parsed(data[slice(*span)], str(path), number, _check)
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                items.append(_item(found, number, span))
+    if not items and not problems:
+        raise EvalkitError(f"{path}: no records")
+    return Index(path, tuple(items), tuple(problems))
+
+
+def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
+    """Where the records of a JSON list begin and end."""
+    depth, start, end = 0, 0, 0
+    expected = b"["
+    for token in _TOKEN.finditer(data):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            if depth == 1:
+                start = token.start()
+                _check_gap(data[end:start], expected, path, end)
+                expected = b","
+            elif depth == 0 and (mark != b"[" or end):
+                break
+            depth += 1
+        elif mark in (b"]", b"}"):
+            depth -= 1
+            if depth == 1:
+                end = token.end()
+                yield start, end
+            elif depth == 0:
+                _check_gap(data[end : token.end()], b"]" if end else b"[]", path, end)
+                end = token.end()
+        elif depth == 0:
+            break
+    if depth or not end or data[end:].strip():
+        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
+
+
+def _check_gap(gap: bytes, expected: bytes, path: Path, at: int) -> None:
+    if b"".join(gap.removeprefix(b"\xef\xbb\xbf").split()) != expected:
+        raise EvalkitError(f"{path}: no JSON list of records (byte {at})")
+
+
+def _check(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raise BadField unless a record has what is needed."""
+    for field in ("_id", "domain", "sub_domain"):
+        text(data, field)
+    one_of(data, "difficulty", ("easy", "hard"))
+    one_of(data, "length", ("short", "medium", "long"))
+    for field in ("question", *(f"choice_{letter}" for letter in LETTERS), "context"):
+        text(data, field, empty=False)
+    one_of(data, "answer", LETTERS)
+    return data
+
+
+def _item(data: Mapping[str, Any], number: int, span: tuple[int, int]) -> Item:
+    return Item(
+        number=number,
+        id=data["_id"],
+        facets={key: data[key] for key in ("domain", "sub_domain", "difficulty", "length")},
+        question=data["question"],
+        choices=tuple(data[f"choice_{letter}"] for letter in LETTERS),
+        answer=data["answer"],
+        span=span,
+    )
+
+
+def _pieces(data: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Position and text of the retrieved pieces, the best first."""
+    field = "retrieved_context"
+    pieces = data.get(field)
+    if field not in data or not isinstance(pieces, list) or not pieces:
+        missing = "missing" if field not in data else f"{kind(pieces)}, not a list of pieces"
+        raise BadField(field, missing if pieces != [] else "an empty list")
+    found = []
+    for i, piece in enumerate(pieces):
+        if not isinstance(piece, dict):
+            raise BadField(f"{field}[{i}]", f"{kind(piece)}, not an object")
+        try:
+            found.append((integer(piece, "c_idx"), text(piece, "content")))
+        except BadField as error:
+            raise BadField(f"{field}[{i}].{error.field}", error.message) from None
+    return found
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise EvalkitError(f"{path}: cannot be read: {error}") from None
