@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from evalkit.config import ArmConfig
 from evalkit.dsa import ReuseSchedule
@@ -44,4 +44,24 @@ class Engine(Protocol):
 
     def engagement(self) -> dict[str, Any]:
         """Evidence that the schedule of the last `answer` was really in force."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """An engine that others started: it can only ask whether a schedule is in force."""
+
+    def check(
+        self, arm: ArmConfig, schedule: ReuseSchedule | None, entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Verdict, reason and evidence for run.json.
+
+        Args:
+            arm: about to answer.
+            schedule: of the arm.
+            entries: arms of run.json, checked ones with their evidence.
+
+        Raises:
+            EvalkitError: the server cannot be asked.
+        """
         ...

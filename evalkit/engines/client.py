@@ -167,10 +167,12 @@ class Client:
 
     def _line(self, error: BaseException) -> str:
         """One line about an error, without the key."""
-        text = " ".join(str(error).split()) or type(error).__name__
-        status = getattr(error, "status_code", None)
-        text = text if status is None or str(status) in text else f"{status}: {text}"
-        return self._key.scrub(text)[:300]
+        text = str(error)
+        if isinstance(error, APIStatusError):
+            body: Any = error.body
+            said = body.get("message") or body.get("detail") if isinstance(body, dict) else body
+            text = f"{error.status_code}: {said or error.message}"
+        return self._key.scrub(" ".join(text.split()) or type(error).__name__)[:300]
 
 
 def base_url(url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
+from evalkit.dsa.checkpoint import apply_indexer
 from evalkit.dsa.families import Seam, seam
+from evalkit.dsa.indexer_files import IndexerFileError
 from evalkit.engines.greedy import GreedyDecoder
 from evalkit.prompts import load_tokenizer
 from evalkit.types import Completion, EvalkitError, Prompt
@@ -88,8 +90,13 @@ class HfEngine:
         try:
             chunked = self.config.indexer == "chunked"
             with (
-                apply_schedule(self.model, schedule, chunked=chunked) if schedule else nullcontext()
-            ) as applied:
+                self._indexers(arm, schedule),
+                (
+                    apply_schedule(self.model, schedule, chunked=chunked)
+                    if schedule
+                    else nullcontext()
+                ) as applied,
+            ):
                 self._last = applied
                 for batch in self._batches(prompts):
                     if all(p.sample.id in done for p in batch):
@@ -110,8 +117,16 @@ class HfEngine:
                         for prompt, (text, reason, count, error) in zip(batch, answers, strict=True)
                         if prompt.sample.id not in done
                     ]
-        except ScheduleError as error:
+        except (ScheduleError, IndexerFileError) as error:
             raise EvalkitError(f"arm {arm.name}: {error}") from None
+
+    def _indexers(
+        self, arm: ArmConfig, schedule: ReuseSchedule | None
+    ) -> AbstractContextManager[None]:
+        """The arm's distilled indexers in place of the model's own."""
+        if arm.indexer is None:
+            return nullcontext()
+        return apply_indexer(self.model, Path(arm.indexer), schedule)
 
     def engagement(self) -> dict[str, Any]:
         """Indexer runs per layer while the last arm answered: shared layers must show none."""

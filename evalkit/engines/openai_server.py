@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from evalkit.config import ArmConfig
@@ -28,10 +28,12 @@ class OpenAIServerEngine:
     def __init__(self, config: OpenAIServerConfig) -> None:
         self.config = config
         self.key: Key = read_key(config.api_key_env, config.api_key_file)
+        self.tokenizer: Any = None
+        self.model = ""
         self._wire: Wire | None = None
         self._native: ReuseSchedule | None = None
         self._models: dict[str, str] = {}
-        self._checks: dict[str, dict[str, Any]] = {}
+        self._verdicts: dict[str, str] = {}
         self._last = ""
 
     def load(self, model: str) -> dict[str, Any]:
@@ -39,7 +41,9 @@ class OpenAIServerEngine:
         from evalkit.checkpoint import model_layout
         from evalkit.prompts import load_tokenizer
 
-        self._wire = Wire(self.config, load_tokenizer(model))
+        self.model = model
+        self.tokenizer = load_tokenizer(model)
+        self._wire = Wire(self.config, self.tokenizer)
         found = model_layout(model)
         self._native = found.native if found is not None else None
         return {"weights_sha256": None, "model_type": found.model_type if found else None}
@@ -49,9 +53,21 @@ class OpenAIServerEngine:
         return self._native
 
     def engagement(self) -> dict[str, Any]:
-        """Verdict of the check of the last arm."""
-        check = self._checks.get(self._last, {})
-        return {"verdict": check.get("verdict", "unknown: the server was not asked")}
+        """Verdict of the check of the last arm; the weakest, where its server was started again."""
+        return {"verdict": self._verdicts.get(self._last, "unknown: the server was not asked")}
+
+    def check(
+        self, arm: ArmConfig, schedule: ReuseSchedule | None, entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Is the arm's schedule in force? For run.json; see `evalkit.serving.check`."""
+        from evalkit.serving.check import check_arm
+
+        found = check_arm(self, arm, schedule, entries).record()
+        before = next((e.get("engagement") for e in entries if e["name"] == arm.name), None) or {}
+        now = f"unknown: {found['reason']}" if found["verdict"] == "unknown" else found["verdict"]
+        earlier = str(before.get("verdict", ""))
+        self._verdicts[arm.name] = earlier if earlier.startswith("unknown") else now
+        return found
 
     def urls(self, arm: ArmConfig) -> tuple[str, ...]:
         """Servers of an arm.
@@ -176,7 +192,8 @@ class _Work:
     async def _worker(self) -> None:
         for prompt in self._todo:
             try:
-                self._ready.append(await self._one(prompt))
+                completion = await self._one(prompt)
+                self._ready.append(completion)  # not in one line: `_ready` changes while we wait
             except Exception as error:
                 self._problem = self._problem or error
             self._came.set()

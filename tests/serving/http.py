@@ -1,4 +1,4 @@
-"""The little HTTP/1.1 that test servers need: requests in, responses out, on a thread of its own."""
+"""The little HTTP/1.1 that test servers need, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def response(data: Any, status: int = 200, headers: dict[str, str] | None = None
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-STREAM_HEAD = b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 STREAM_END = b"0\r\n\r\n"
 
 

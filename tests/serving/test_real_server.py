@@ -1,0 +1,148 @@
+"""Against `transformers serve`: the same completions as the hf engine, with and without faults."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from evalkit.store import RunStore
+from tests.serving.proxy import KINDS, FaultyProxy
+from tests.serving.real import TransformersServe
+from tests.serving.test_check import evalkit
+
+pytestmark = pytest.mark.slow
+
+TINY = Path(__file__).parents[2] / "recipes" / "tiny" / "model"
+PATTERN = "FFSSFSFS"
+RECIPE = """
+model = "{model}"
+[engine]
+kind = "hf"
+dtype = "float32"
+max_batch = 1
+prefill_chunk = 4096
+[[tasks]]
+kind = "needle"
+lengths = [256]
+depths = [0, 50, 100]
+repeats = 4
+haystacks = 4
+value_digits = 4
+key_adjectives = ["brave", "calm", "eager"]
+key_nouns = ["apple", "arrow", "badge"]
+max_new_tokens = 8
+[[arms]]
+name = "native"
+"""
+
+
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory):
+    """A tiny GLM whose checkpoint shares layers by itself."""
+    from tests.checkpoints import save
+
+    types = ["full" if letter == "F" else "shared" for letter in PATTERN]
+    return save(tmp_path_factory.mktemp("glm") / "glm", "glm_moe_dsa", indexer_types=types)
+
+
+@pytest.fixture(scope="module", params=["tiny", "glm"])
+def served(request, tmp_path_factory):
+    """(model directory, running server) for the shipped model and for the tiny GLM."""
+    model = TINY if request.param == "tiny" else request.getfixturevalue("glm")
+    log = tmp_path_factory.mktemp("serve") / "serve.log"
+    with TransformersServe(model, log) as server:
+        yield model, server
+
+
+@pytest.fixture(scope="module")
+def recipe(served, tmp_path_factory):
+    path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
+    path.write_text(RECIPE.format(model=served[0]), encoding="utf-8")
+    return path
+
+
+def on(url, *more):
+    """Options that send a recipe to a server."""
+    given = ["engine.kind=openai_server", "engine.api=text", f'engine.urls=["{url}"]']
+    given += ["engine.probe_prompts=1", "engine.probe_tokens=4", *more]
+    return [word for setting in given for word in ("--set", setting)]
+
+
+def texts(out):
+    rows = RunStore(out).read_samples("native")
+    return {i: (r["completion"], r["finish_reason"], r["error"]) for i, r in rows.items()}
+
+
+@pytest.fixture(scope="module")
+def by_hf(recipe, tmp_path_factory):
+    out = tmp_path_factory.mktemp("hf") / "run"
+    assert evalkit("run", recipe, "--out", out) == 0
+    return texts(out)
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_the_same_completions_as_the_hf_engine(served, recipe, by_hf, tmp_path, stream):
+    out = tmp_path / "run"
+    assert evalkit("run", recipe, "--out", out, *on(served[1].url, f"engine.stream={stream}")) == 0
+    assert texts(out) == by_hf
+    assert len(by_hf) == 12
+    entry = RunStore(out).read_run()["arms"][0]
+    assert entry["check"]["servers"][0]["kind"] == "transformers"
+    assert entry["engagement"] == {"verdict": "engaged"}
+
+
+def test_a_schedule_that_this_server_cannot_run_is_refused(served, recipe, tmp_path, capsys):
+    path = tmp_path / "recipe.toml"
+    layers = (
+        8
+        if served[0] != TINY
+        else json.loads((TINY / "config.json").read_text())["num_hidden_layers"]
+    )
+    path.write_text(
+        recipe.read_text() + f'[[arms]]\nname = "sparse"\npattern = "{"F".ljust(layers, "S")}"\n'
+    )
+    assert evalkit("run", path, "--out", tmp_path / "run", *on(served[1].url)) == 2
+    assert "arm sparse: not engaged" in capsys.readouterr().err
+    assert RunStore(tmp_path / "run").read_samples("sparse") == {}
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_behind_a_proxy_with_every_fault_the_records_are_the_same(
+    served, recipe, by_hf, tmp_path, stream
+):
+    kinds = tuple(kind for kind in KINDS if kind != "slow")  # a real timeout would take minutes
+    with FaultyProxy(served[1].url, rate=0.3, kinds=kinds) as proxy:
+        out = tmp_path / "run"
+        settings = [f"engine.stream={stream}", "engine.backoff=0.05", "engine.max_requests=4"]
+        assert evalkit("run", recipe, "--out", out, *on(proxy.url, *settings)) == 0
+    assert texts(out) == by_hf
+    assert proxy.faults.total() >= 3
+    rows = (out / "arms" / "native" / "samples.jsonl").read_text().count("\n")
+    assert rows == len(by_hf)  # no row was written twice
+
+
+def test_two_servers_one_killed(served, recipe, by_hf, tmp_path):
+    """The dead server's requests are answered by the other one."""
+    model, first = served
+    with TransformersServe(model, tmp_path / "second.log") as second:
+        killer = threading.Thread(target=kill_soon, args=(tmp_path / "run", second))
+        killer.start()
+        urls = f'engine.urls=["{first.url}","{second.url}"]'
+        settings = [urls, "engine.max_requests=2", "engine.backoff=0.05"]
+        assert evalkit("run", recipe, "--out", tmp_path / "run", *on(first.url, *settings)) == 0
+        killer.join()
+        assert second.process.poll() is not None
+    assert texts(tmp_path / "run") == by_hf
+
+
+def kill_soon(out, server):
+    """Kill a server as soon as the first answers are on disk."""
+    path = out / "arms" / "native" / "samples.jsonl"
+    until = time.monotonic() + 300
+    while time.monotonic() < until and not (path.exists() and path.stat().st_size):
+        time.sleep(0.02)
+    server.kill()
