@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa.indexer_files import read_schedule
 from evalkit.recipe import Strict
 from evalkit.server_config import CLIENT_FIELDS, OpenAIServerConfig, ServerConfig
 from evalkit.tasks.registry import TaskConfig
@@ -100,6 +101,8 @@ class ArmConfig(Strict):
         sources: σ itself, one ordinal per indexer-bearing layer.
         lag: k, or one k per layer.
         lag_phase: where the lag acts.
+        indexer: directory of distilled indexers, relative to the recipe; with no schedule named,
+            the arm takes the one that they were trained for.
         server: where the arm's server runs, for the engine ``openai_server``.
     """
 
@@ -110,6 +113,7 @@ class ArmConfig(Strict):
     sources: tuple[int, ...] | None = None
     lag: int | tuple[int, ...] = 0
     lag_phase: Literal["decode", "all"] | None = None
+    indexer: str | None = None
     server: ServerConfig | None = None
 
     @model_validator(mode="after")
@@ -127,6 +131,8 @@ class ArmConfig(Strict):
         Raises:
             EvalkitError: it cannot be built for this model; the message names arm and layer.
         """
+        if self.indexer is not None and not self.names_schedule:
+            return read_schedule(Path(self.indexer))
         ids = native.layer_ids
         phase = self.lag_phase or "decode"
         lag = self.lag if isinstance(self.lag, int) else list(self.lag)
@@ -143,10 +149,15 @@ class ArmConfig(Strict):
             raise EvalkitError(f"arm {self.name}: {error}") from None
 
     @property
-    def is_native(self) -> bool:
-        """True when the arm asks for nothing but the checkpoint's own schedule."""
+    def names_schedule(self) -> bool:
+        """True when the arm names a schedule of its own."""
         chosen = (self.retention, self.pattern, self.sources)
-        return chosen == (None, None, None) and self.lag == 0
+        return chosen != (None, None, None) or self.lag != 0
+
+    @property
+    def is_native(self) -> bool:
+        """True when the arm asks for nothing but the checkpoint as it is."""
+        return not self.names_schedule and self.indexer is None
 
 
 class ScoringConfig(Strict):
@@ -216,6 +227,12 @@ class RunConfig(Strict):
             name = getattr(self.compare, key)
             if name is not None and name not in names:
                 raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
+        for arm in self.arms:
+            if arm.indexer is not None and isinstance(self.engine, OpenAIServerConfig):
+                raise ValueError(
+                    f"arm {arm.name}: a running server takes no indexer files; serve a checkpoint"
+                    " written by `distill export`"
+                )
         if any(arm.model is None for arm in self.arms) and self.model is None:
             raise ValueError("no model: set model, or a model for every arm")
         return self

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evalkit.checkpoint import model_layout
-from evalkit.config import THROUGHPUT_FIELDS, RunConfig, resolve_model
+from evalkit.config import THROUGHPUT_FIELDS, ArmConfig, RunConfig, resolve_model
+from evalkit.dsa.indexer_files import IndexerFileError, indexer_facts
+from evalkit.server_config import PLACE_FIELDS
 from evalkit.tasks.base import Task
 from evalkit.tasks.registry import build_all
 from evalkit.types import EvalkitError
@@ -23,12 +25,14 @@ class Plan:
         tasks: the cells.
         models: checkpoint of each arm, resolved, by arm name.
         limit: first samples of each cell only, or None.
+        indexers: facts of the distilled indexers, by the name of the arm that has some.
     """
 
     config: RunConfig
     tasks: tuple[Task, ...]
     models: Mapping[str, str]
     limit: int | None
+    indexers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""
@@ -54,6 +58,8 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
     """
     if limit is not None and limit < 1:
         raise EvalkitError(f"--limit {limit}: it must be 1 or more")
+    config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
+    indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
     models = {
         arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
     }
@@ -66,13 +72,33 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
                     " cannot act on it"
                 )
             arm.schedule(found.native)
-    return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit)
+    return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
+
+
+def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
+    """The arm with an absolute path to its indexers."""
+    if arm.indexer is None:
+        return arm
+    return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
+
+
+def _indexer(arm: ArmConfig) -> Mapping[str, Any]:
+    """Facts of an arm's distilled indexers; files that cannot be used are refused."""
+    try:
+        return indexer_facts(Path(arm.indexer or ""))
+    except IndexerFileError as error:
+        raise EvalkitError(f"arm {arm.name}: {error}") from None
 
 
 def identity(todo: Plan) -> dict[str, Any]:
     """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring"})
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
+    for arm in recipe["arms"]:
+        if arm["indexer"] is not None:  # what the files hold, not where they lie
+            arm["indexer"] = todo.indexers[arm["name"]]["indexer_sha256"]
+        if arm["server"] is not None:
+            arm["server"] = {k: v for k, v in arm["server"].items() if k not in PLACE_FIELDS}
     recipe["limit"] = todo.limit
     return recipe
 

@@ -14,7 +14,7 @@ from typing import Any
 from evalkit.config import ArmConfig
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
-from evalkit.engines.base import Engine
+from evalkit.engines.base import Checking, Engine
 from evalkit.plan import Plan, changes, identity
 from evalkit.prompts import ChatRenderer, load_tokenizer
 from evalkit.provenance import environment
@@ -29,7 +29,7 @@ BLOCK_TOKENS = 2_000_000
 
 def run(
     todo: Plan, store: RunStore, *, on_answer: Callable[[str, int], None] = lambda *_: None
-) -> None:
+) -> dict[str, str]:
     """Generate everything that is missing in a run directory.
 
     Args:
@@ -37,9 +37,13 @@ def run(
         store: the directory; the caller holds its lock.
         on_answer: called as (arm name, answers) while answers come, resumed ones included.
 
+    Returns:
+        arms that got no answers because their server does not run their schedule, and why.
+
     Raises:
         EvalkitError: the directory holds a different run, or an engine cannot do what is asked.
     """
+    refused: dict[str, str] = {}
     record = _begin(todo, store)
     engine = open_engine(todo.config.engine)
     for model in dict.fromkeys(todo.models.values()):
@@ -49,8 +53,14 @@ def run(
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
         schedules = {arm.name: _schedule(engine, arm) for arm in arms}
         _describe(record, store, arms, schedules, model, facts)
+        for arm in arms:
+            _entry(record, arm.name).update(todo.indexers.get(arm.name, {}))
         items = store.read_items()
         done = {arm.name: _answered(store, arm.name) for arm in arms}
+        unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
+        refused |= _check(engine, unfinished, schedules, record)
+        store.write_run(record)
+        arms = [arm for arm in arms if arm.name not in refused]
         for prompts in blocks(todo, renderer):
             store.add_items(prompts, items)
             for arm in arms:
@@ -58,6 +68,33 @@ def run(
                 turn.block(prompts, done[arm.name])
                 _note_engagement(record, arm.name, engine.engagement())
         store.write_run(record)
+    return refused
+
+
+def _check(
+    engine: Engine,
+    arms: Sequence[ArmConfig],
+    schedules: Mapping[str, ReuseSchedule | None],
+    record: dict[str, Any],
+) -> dict[str, str]:
+    """Ask servers whether they run the schedules of their arms; the reasons of those that do not.
+
+    Nothing is recorded under the name of an arm that is not engaged.
+    """
+    refused: dict[str, str] = {}
+    if not isinstance(engine, Checking):
+        return refused
+    for arm in arms:
+        try:
+            found = engine.check(arm, schedules[arm.name], record["arms"])
+        except EvalkitError as error:
+            refused[arm.name] = str(error)
+            continue
+        _entry(record, arm.name)["check"] = found
+        if found["verdict"] == "not engaged":
+            start = f"; start it as: {found['launch']}" if found["launch"] else ""
+            refused[arm.name] = f"not engaged: {found['reason']}{start}"
+    return refused
 
 
 def blocks(todo: Plan, renderer: Renderer) -> Iterator[list[Prompt]]:
@@ -181,10 +218,13 @@ def _begin(todo: Plan, store: RunStore) -> dict[str, Any]:
         record["identity"] = wanted
     record["recipe"] = todo.config.model_dump(mode="json")
     record["identity_sha256"] = canonical_hash(wanted)
-    record["tasks"] = [
+    planned = [
         {"name": task.name, "samples": todo.count(task), "deviations": dict(task.deviations)}
         for task in todo.tasks
     ]
+    names = {task["name"] for task in planned}
+    # Cells that only imported arms have stay in the tables.
+    record["tasks"] = planned + [t for t in record.get("tasks", []) if t["name"] not in names]
     record["arms"] += [{"name": arm.name} for arm in todo.config.arms if arm.name not in known]
     record["environment"] = environment()
     store.write_run(record)
@@ -214,6 +254,12 @@ def _describe(
     store.write_run(record)
 
 
+def _entry(record: Mapping[str, Any], arm: str) -> dict[str, Any]:
+    """What run.json says of an arm."""
+    found: dict[str, Any] = next(entry for entry in record["arms"] if entry["name"] == arm)
+    return found
+
+
 def _schedule_facts(schedule: ReuseSchedule | None) -> dict[str, Any] | None:
     if schedule is None:
         return None
@@ -231,7 +277,10 @@ def _schedule_facts(schedule: ReuseSchedule | None) -> dict[str, Any] | None:
 
 def _note_engagement(record: dict[str, Any], arm: str, proof: Mapping[str, Any]) -> None:
     """Keep the strongest evidence: one block that was not engaged spoils the arm."""
-    entry = next(entry for entry in record["arms"] if entry["name"] == arm)
+    entry = _entry(record, arm)
+    if "check" in entry:  # said once for all, and by the weakest of all starts of the server
+        entry["engagement"] = dict(proof)
+        return
     before = entry.get("engagement", {}).get("verdict")
     if before == "not engaged" or (str(proof["verdict"]).startswith("unknown") and before):
         return

@@ -11,7 +11,6 @@ A directory holds
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,16 +22,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from evalkit.dsa.schedule import LagPhase, ReuseSchedule, ScheduleError
+from evalkit.dsa.indexer_files import (
+    FORMAT,
+    INDEXER_FILE,
+    SCHEDULE_FILE,
+    IndexerFileError,
+    file_sha256,
+    indexer_facts,
+    read_schedule,
+    schedule_facts,
+)
+from evalkit.dsa.schedule import ReuseSchedule
 
-INDEXER_FILE = "indexer.safetensors"
-SCHEDULE_FILE = "schedule.json"
 CARD_FILE = "README.md"
-FORMAT = 1
-
-
-class IndexerFileError(ValueError):
-    """An indexer directory that cannot be used; the message names file and tensor."""
 
 
 def save_indexer(
@@ -60,73 +62,12 @@ def save_indexer(
         "format": FORMAT,
         "schedule": schedule_facts(schedule),
         "tensors": sorted(clean),
-        "indexer_sha256": _sha256(fresh),
+        "indexer_sha256": file_sha256(fresh),
         "base": dict(base),
     }
     fresh.replace(directory / INDEXER_FILE)
     _replace(directory / SCHEDULE_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     _replace(directory / CARD_FILE, card)
-
-
-def schedule_facts(schedule: ReuseSchedule) -> dict[str, Any]:
-    """A schedule as JSON values; `schedule_from` is the inverse."""
-    return {
-        "text": str(schedule),
-        "pattern": schedule.pattern,
-        "source": list(schedule.source),
-        "lag_phase": schedule.lag_phase,
-        "layer_ids": list(schedule.layer_ids),
-    }
-
-
-def schedule_from(facts: Mapping[str, Any]) -> ReuseSchedule:
-    """The schedule of `schedule_facts`.
-
-    Raises:
-        ScheduleError: not a schedule.
-    """
-    try:
-        phase: LagPhase = facts["lag_phase"]
-        return ReuseSchedule(
-            computes=tuple(letter == "F" for letter in facts["pattern"]),
-            source=tuple(int(s) for s in facts["source"]),
-            lag_phase=phase,
-            layer_ids=tuple(int(i) for i in facts["layer_ids"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ScheduleError(f"not a schedule: {error}") from None
-
-
-def read_schedule(directory: Path) -> ReuseSchedule:
-    """The schedule that the indexers of a directory were trained for.
-
-    Raises:
-        IndexerFileError: there is none.
-    """
-    try:
-        return schedule_from(_facts(directory)["schedule"])
-    except (KeyError, ScheduleError) as error:
-        raise IndexerFileError(f"{directory / SCHEDULE_FILE}: {error}") from None
-
-
-def indexer_facts(directory: Path) -> dict[str, Any]:
-    """What identifies an indexer directory: hash of the tensors, schedule, base model.
-
-    Raises:
-        IndexerFileError: files are missing or do not belong together.
-    """
-    facts = _facts(directory)
-    found = _sha256(directory / INDEXER_FILE)
-    if found != facts.get("indexer_sha256"):
-        raise IndexerFileError(
-            f"{directory / INDEXER_FILE}: its content is not what {SCHEDULE_FILE} was written for"
-            f" (sha256 {found[:12]}, expected {str(facts.get('indexer_sha256'))[:12]})"
-        )
-    return {
-        "indexer_sha256": found,
-        "indexer_schedule": str(read_schedule(directory)),
-        "indexer_base": facts.get("base", {}),
-    }
 
 
 def load_indexer(directory: Path) -> dict[str, Tensor]:
@@ -204,25 +145,6 @@ def _fitting(model: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> di
                 f"{where / INDEXER_FILE}: {name} holds values that are no number"
             )
     return dict(tensors)
-
-
-def _facts(directory: Path) -> dict[str, Any]:
-    path = directory / SCHEDULE_FILE
-    if not (directory / INDEXER_FILE).is_file() or not path.is_file():
-        missing = path if (directory / INDEXER_FILE).is_file() else directory / INDEXER_FILE
-        raise IndexerFileError(f"{missing}: no such file; is this an indexer directory?")
-    try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise IndexerFileError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise IndexerFileError(f"{path}: format {facts.get('format')!r}, this version reads 1")
-    return facts
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _replace(path: Path, text: str) -> None:

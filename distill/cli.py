@@ -1,0 +1,172 @@
+"""The `distill` command. Heavy imports happen inside the commands, so that --help is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distill.errors import EvalkitError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from distill.config import DistillConfig
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Bring back what index reuse cost: train the indexers of the full layers, nothing else.",
+)
+
+Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/distill.")]
+Out = Annotated[Path | None, typer.Option(help="Directory; default: runs/<recipe name>.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Override, for example train.steps=40.")
+]
+
+
+@app.command()
+def train(
+    recipe: Recipe,
+    out: Out = None,
+    set_: Set = None,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Then run the recipe's evaluation.")
+    ] = False,
+) -> None:
+    """Distil an arm: start, gradient, choice; the same command resumes an interrupted run."""
+    from distill import evaluation
+    from distill.output import save
+    from distill.screen import Screen
+    from distill.session import open_session
+    from distill.trainer import Trainer
+
+    config, where = _config(recipe, set_), _out(recipe, out)
+    accelerator = _accelerator(config, where)
+    console = _console(quiet=not accelerator.is_main_process)
+    session = open_session(
+        config, recipe.resolve().parent, where / "data",
+        device=accelerator.device,
+        first=lambda: accelerator.is_local_main_process,
+        wait=accelerator.wait_for_everyone,
+    )  # fmt: skip
+    for warning in session.warnings:
+        console.print(f"warning: {warning}", style="yellow")
+    with Screen(session, console) as screen:
+        trainer = Trainer(session, where, accelerator, screen.on_event)
+        trainer.run()
+    if accelerator.is_main_process:
+        directory = save(session, trainer.best, trainer.progress, where)
+        screen.summary(trainer.progress)
+        console.print(f"indexers: {directory}")
+        if config.evaluation is not None:
+            command = evaluation.command(
+                config, session.name, recipe.resolve().parent, directory, where
+            )
+            if evaluate:
+                evaluation.run(command)
+            else:
+                console.print("evaluate with --evaluate", style="dim")
+    if config.train.trackers:
+        accelerator.end_training()
+
+
+@app.command()
+def oracle(
+    recipe: Recipe,
+    out: Out = None,
+    set_: Set = None,
+    tail: Annotated[float, typer.Option(help="Share of positions of the second column.")] = 0.05,
+) -> None:
+    """The ceiling of an arm: what perfect selections would give, before any training."""
+    from distill.ceiling import ceilings
+    from distill.screen import ceiling_table
+    from distill.session import open_session
+
+    config, console = _config(recipe, set_), _console()
+    session = open_session(config, recipe.resolve().parent, _out(recipe, out) / "data")
+    with console.status("perfect selections"):
+        rows = ceilings(session, tail)
+    console.print(ceiling_table(rows, tail, str(session.schedule)))
+
+
+@app.command()
+def data(recipe: Recipe, out: Out = None, set_: Set = None) -> None:
+    """Pack the recipe's text into sequences and say what was taken and what left out."""
+    from distill.config import resolve_model
+    from distill.data import prepare
+    from distill.model import load_tokenizer
+    from distill.session import forbidden
+
+    config, base_dir = _config(recipe, set_), recipe.resolve().parent
+    tokenizer = load_tokenizer(resolve_model(config.model, base_dir))
+    directory = _out(recipe, out) / "data"
+    avoid = forbidden(config, tokenizer, base_dir)
+    packed = prepare(config.data, tokenizer, base_dir, directory, avoid)
+    counts = packed.facts["counts"]
+    for name, split in packed.splits.items():
+        tokens = packed.facts["tokens"][name]
+        typer.echo(f"{name}: {len(split)} sequences, {tokens:,} tokens")
+    typer.echo(
+        f"{counts['documents']} documents read, {counts['excluded']} excluded for repeating an"
+        f" evaluation prompt, {counts['too_short']} too short"
+    )
+    typer.echo(f"tokenizer sha256 {packed.facts['identity']['tokenizer_sha256'][:16]}")
+    typer.echo(f"tokens sha256 {packed.sha256[:16]}: {directory}")
+
+
+def _config(recipe: Path, overrides: list[str] | None) -> DistillConfig:
+    from distill.config import DistillConfig
+    from evalkit.recipe import load
+
+    return load(recipe, DistillConfig, overrides or ())
+
+
+def _out(recipe: Path, out: Path | None) -> Path:
+    directory = out or Path("runs") / recipe.stem
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _accelerator(config: DistillConfig, out: Path) -> Any:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(
+        mixed_precision=config.train.precision,
+        log_with=list(config.train.trackers) or None,
+        project_dir=str(out),
+    )
+    if config.train.trackers:
+        accelerator.init_trackers("distill", config={"recipe": config.model_dump_json()})
+    return accelerator
+
+
+def _console(*, quiet: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False, quiet=quiet)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    return console
+
+
+def main() -> None:
+    """Entry point: what the user can mend ends in one line and exit code 2."""
+    from evalkit.dsa import ScheduleError
+
+    try:
+        app()
+    except (EvalkitError, ScheduleError) as error:
+        print(f"distill: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("distill: interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

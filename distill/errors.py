@@ -1,0 +1,11 @@
+"""The one error that users see; with its base the only names of `evalkit.types`."""
+
+from __future__ import annotations
+
+from evalkit.types import EvalkitError
+
+__all__ = ["DistillError", "EvalkitError"]
+
+
+class DistillError(EvalkitError):
+    """Something the user can mend: printed as one line, exit code 2, no traceback."""

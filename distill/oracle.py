@@ -1,0 +1,103 @@
+"""Perfect selections: the ceiling of an arm, before anything is trained.
+
+For every full layer the oracle takes the top-k of the mean of its consumers' own index
+distributions, as the original model computes them. No student can be expected to do better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.capture import Batch, run
+from distill.targets import IndexTeacher, Teacher, index_teacher, target
+from distill.teaching import Lessons
+from evalkit.dsa import Phase, ReuseSchedule
+from evalkit.dsa.families import Seam, seam
+
+CHUNK = 2**22
+
+
+def oracle_selections(
+    model: Any,
+    schedule: ReuseSchedule,
+    batch: Batch,
+    layers: Collection[int],
+    decode_rows: Tensor | None = None,
+) -> dict[int, Tensor]:
+    """Per full layer, the selection that serves its consumers best: int64 [B, S, topk].
+
+    Args:
+        model: the original.
+        schedule: the arm.
+        batch: whole sequences.
+        layers: full layers (ordinals) to make a selection for.
+        decode_rows: bool [B, S], where the decode consumers count.
+    """
+    where = seam(model)
+    rows = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+    phases: tuple[Phase, ...] = ("prefill",) if decode_rows is None else ("prefill", "decode")
+    lessons = Lessons.of(model, schedule, tuple(layers))
+    wanted = {(f, phase): lessons.teachers(phase, f) for f in layers for phase in phases}
+    found: dict[int, IndexTeacher] = {}
+
+    def visit(ordinal: int, call: Any) -> None:
+        own: Any = where.owners[ordinal].indexer
+        found[ordinal] = index_teacher(model, own, call, rows)
+
+    needed = {layer for served in wanted.values() for layer in served}
+    run(model, where.layout.native, batch, visit, layers=needed)
+    result = {}
+    for f in layers:
+        owner: Any = where.owners[f]
+        parts = {
+            phase: top_of_mean([found[c] for c in wanted[f, phase]], owner.indexer.index_topk)
+            for phase in phases
+            if wanted[f, phase]
+        }
+        chosen = next(iter(parts.values()))
+        if decode_rows is not None and len(parts) == 2:
+            chosen = torch.where(decode_rows.unsqueeze(-1), parts["decode"], parts["prefill"])
+        result[f] = chosen
+    return result
+
+
+@torch.no_grad()
+def top_of_mean(teachers: list[IndexTeacher], topk: int, chunk: int = CHUNK) -> Tensor:
+    """Top-k keys of the mean of some distributions, -1 where fewer are visible: [B, S, topk]."""
+    features = teachers[0].features
+    batch, count = features.query.shape[:2]
+    keys = features.key.shape[1]
+    step = max(1, chunk // (batch * keys))
+    served: list[Teacher] = list(teachers)
+    parts = []
+    for start in range(0, count, step):
+        part = slice(start, min(count, start + step))
+        support = teachers[0].scores(part, keys) > float("-inf")
+        mean = target(served, part, support).mean.masked_fill(~support, -1.0)
+        value, index = mean.topk(min(topk, keys), dim=-1)
+        parts.append(index.masked_fill(value < 0, -1))
+    return torch.cat(parts, dim=1)
+
+
+@contextmanager
+def given(where: Seam, selections: Mapping[int, Tensor]) -> Iterator[None]:
+    """Full layers select what they are given, in the forwards of one batch."""
+    before: list[tuple[Any, Any]] = []
+    try:
+        for ordinal, chosen in selections.items():
+            indexer: Any = where.owners[ordinal].indexer
+            fit = chosen if where.family.sentinel else chosen.clamp(min=0).int()
+            before.append((indexer, vars(indexer).get("forward")))
+            indexer.forward = lambda *_, fit=fit, **__: fit
+        yield
+    finally:
+        for indexer, forward in before:
+            if forward is None:
+                del indexer.forward
+            else:
+                indexer.forward = forward

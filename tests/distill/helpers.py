@@ -1,0 +1,55 @@
+"""Small models, batches and recipes that the distillation tests share."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from distill.capture import Batch, run
+from distill.config import DistillConfig
+from distill.step import make_plan
+from distill.student import Students
+from evalkit.dsa import ReuseSchedule, index_features
+from evalkit.dsa.families import seam
+from tests.dsa.tiny import tokens
+
+LENGTH = 48
+
+
+def batch(size=2, length=LENGTH, seed=0):
+    ids = tokens(size, length, seed)
+    return Batch(ids, torch.ones_like(ids, dtype=torch.bool))
+
+
+def schedule_of(model, retention="1/4", lag=0, **kwargs):
+    return ReuseSchedule.uniform(seam(model).layout.layer_ids, retention, lag, **kwargs)
+
+
+def setup(model, retention="1/4", lag=0, layers=None, **sections):
+    """(schedule, students, plan) of a model."""
+    schedule = schedule_of(model, retention, lag)
+    arm = {"retention": retention, "lag": lag}
+    config = DistillConfig.model_validate({"model": "x", "arm": arm, **sections})
+    layers = schedule.full_layers if layers is None else layers
+    return schedule, Students(seam(model), layers), make_plan(model, schedule, layers, config)
+
+
+def features_of(model, some, layer, rows=None, schedule=None):
+    """Index features of one layer's own indexer."""
+    where, found = seam(model), {}
+
+    def visit(ordinal, call):
+        found[ordinal] = index_features(model, where.owners[ordinal].indexer, call, rows)
+
+    run(model, schedule or where.layout.native, some, visit, layers=[layer])
+    return found[layer]
+
+
+def digest(model):
+    """sha256 over every tensor of a model, names included."""
+    total = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        total.update(name.encode())
+        total.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
