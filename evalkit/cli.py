@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evalkit import cli_serving
 from evalkit.cli_schedule import app as schedule_app
 from evalkit.types import EvalkitError
 
@@ -53,11 +54,14 @@ def run(
     store = RunStore(out or Path("runs") / recipe.stem)
     console = _console()
     with store.lock():
-        _generate(todo, store, console)
+        refused = _generate(todo, store, console)
         score_run(store, todo.config.scoring)
-    if len(todo.config.arms) > 1:
+    if len(todo.config.arms) > 1 and not refused:
         _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
+    if refused:
+        reasons = "; ".join(f"arm {arm}: {why}" for arm, why in refused.items())
+        raise EvalkitError(f"{reasons}. The same command goes on once that is mended")
 
 
 @app.command()
@@ -136,6 +140,7 @@ def export(
 
 
 app.add_typer(schedule_app, name="schedule")
+app.command()(cli_serving.check)
 
 
 @app.command()
@@ -162,7 +167,7 @@ def prepare(
         typer.echo(f"{name}: {path}")
 
 
-def _generate(todo: Plan, store: RunStore, console: Console) -> None:
+def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
     from rich.progress import (
         BarColumn,
@@ -190,7 +195,7 @@ def _generate(todo: Plan, store: RunStore, console: Console) -> None:
             progress.update(bar, advance=count, description=arm)
 
         try:
-            generate(todo, store, on_answer=on_answer)
+            return generate(todo, store, on_answer=on_answer)
         except KeyboardInterrupt:
             progress.stop()
             raise EvalkitError(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from evalkit.types import Prompt
 
 OPEN, CLOSE = "<think>", "</think>"
-_BLOCK = re.compile(rf"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
 def without_reasoning(text: str) -> str:
@@ -17,8 +14,7 @@ def without_reasoning(text: str) -> str:
     """
     if OPEN not in text and CLOSE not in text:
         return text
-    rest = _BLOCK.sub("", text)
-    return rest.rpartition(CLOSE)[2].partition(OPEN)[0]
+    return _without_blocks(text).rpartition(CLOSE)[2].partition(OPEN)[0]
 
 
 def is_unclosed(text: str, *, opened: bool = False) -> bool:
@@ -28,9 +24,18 @@ def is_unclosed(text: str, *, opened: bool = False) -> bool:
         text: the completion.
         opened: whether the prompt had opened a block already.
     """
-    return OPEN in _BLOCK.sub("", text) or (opened and CLOSE not in text)
+    return OPEN in _without_blocks(text) or (opened and CLOSE not in text)
 
 
 def opens_reasoning(prompt: Prompt) -> bool:
     """Whether the prompt itself opens the block, so that the answer only closes it."""
     return prompt.text.rstrip().endswith(OPEN)
+
+
+def _without_blocks(text: str) -> str:
+    """A text without its closed blocks, in linear time whatever it holds."""
+    kept, at = [], 0
+    while (start := text.find(OPEN, at)) >= 0 and (end := text.find(CLOSE, start)) >= 0:
+        kept.append(text[at:start])
+        at = end + len(CLOSE)
+    return "".join(kept) + text[at:]

@@ -42,8 +42,7 @@ def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
         raise EvalkitError(f"{path}: not valid TOML: {error}") from None
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
-    for override in overrides:
-        _apply(data, override)
+    _apply_all(data, overrides)
     return parse(data, model, str(path))
 
 
@@ -70,6 +69,13 @@ def canonical_hash(section: BaseModel | dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _apply_all(data: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Apply overrides; one that changes a section's `kind` comes first and empties the section."""
+    kinds = [text for text in overrides if text.partition("=")[0].strip().endswith(".kind")]
+    for override in [*kinds, *(text for text in overrides if text not in kinds)]:
+        _apply(data, override)
+
+
 def _apply(data: dict[str, Any], override: str) -> None:
     """Set ``a.b=value`` in place; the value is TOML, or a bare string where it is not."""
     key, sep, raw = override.partition("=")
@@ -86,6 +92,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if isinstance(node, list):
         node[_index(node, last, override)] = value
     elif isinstance(node, dict):
+        if last == "kind" and node.get("kind") not in (None, value):
+            node.clear()  # the other keys belong to the old kind
         node[last] = value
     else:
         raise EvalkitError(f"--set {override}: {'.'.join(parents)} is not a section")

@@ -37,7 +37,7 @@ def export_lines(
     """
     found = layout_of(target)
     if target.isdigit() and dialect(engine).space == "c4":
-        raise EvalkitError(f"{engine} counts compressed-sparse layers: name the model, not a number")
+        raise EvalkitError(f"{engine} counts compressed-sparse layers: name a model, not a number")
     made = export(
         schedule,
         engine=engine,

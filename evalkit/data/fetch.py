@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 
 from evalkit.types import EvalkitError
@@ -47,12 +44,15 @@ def raw_file(repo: str, file: str, revision: str, folder: Path) -> Path:
     Raises:
         EvalkitError: it could not be had, came incomplete, or is not small.
     """
+    import urllib.request
+    from http.client import HTTPException
+
     url = f"{RAW}/{repo}/{revision}/{file}"
     try:
         with urllib.request.urlopen(url, timeout=RAW_SECONDS) as answer:  # noqa: S310 - RAW is https
             data = answer.read(RAW_BYTES + 1)
             promised = answer.headers.get("Content-Length")
-    except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
+    except (HTTPException, OSError, ValueError) as error:
         raise EvalkitError(f"{url}: could not be fetched ({_first_line(error)})") from None
     if len(data) > RAW_BYTES:
         raise EvalkitError(f"{url}: refused: more than {RAW_BYTES} bytes")

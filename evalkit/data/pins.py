@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evalkit.data.cards import CardSource, WheelSource
+from evalkit.types import EvalkitError
+
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
@@ -12,6 +15,13 @@ class Wheel:
     name: str
     version: str
     sha256: str
+
+    @classmethod
+    def of(cls, source: CardSource) -> Wheel:
+        """The wheel that a card names; raises EvalkitError where it names another kind."""
+        if not isinstance(source, WheelSource):
+            raise EvalkitError(f"source {source.id} is no wheel")
+        return cls(source.package, source.version, source.sha256)
 
     @property
     def file(self) -> str:

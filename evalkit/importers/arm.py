@@ -32,7 +32,7 @@ def add_arm(
     run = store.read_run() if store.exists else _fresh_run()
     items = _known_items(store, run)
     settled = {
-        task: settle(task, slots, reading, _references(task, items))
+        task: settle(task, slots, reading, _references(task, items), _aliases(task, items))
         for task, slots in reading.slots.items()
     }
     records = {i: record for task in settled.values() for i, record in task.records.items()}
@@ -88,6 +88,15 @@ def _known_items(store: RunStore, run: Mapping[str, Any]) -> dict[str, Item]:
 
 def _references(task: str, items: Mapping[str, Item]) -> dict[str, list[str]]:
     return {i: item["references"] for i, item in items.items() if item["task"] == task}
+
+
+def _aliases(task: str, items: Mapping[str, Item]) -> dict[str, str]:
+    """Sample ids by the benchmark's own id."""
+    return {
+        str(item["meta"]["_id"]): i
+        for i, item in items.items()
+        if item["task"] == task and item.get("meta", {}).get("_id")
+    }
 
 
 def _check_answers(records: Mapping[str, Record], items: Mapping[str, Item]) -> None:

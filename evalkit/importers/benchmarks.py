@@ -6,37 +6,8 @@ from typing import Any
 
 from evalkit.data.records import BadField
 from evalkit.importers.records import Record, Row
-
-F1, ROUGE = "qa_f1", "rouge"
-LONGBENCH: dict[str, str] = {
-    "narrativeqa": F1,
-    "qasper": F1,
-    "multifieldqa_en": F1,
-    "multifieldqa_zh": "qa_f1_zh",
-    "hotpotqa": F1,
-    "2wikimqa": F1,
-    "musique": F1,
-    "dureader": "rouge_zh",
-    "gov_report": ROUGE,
-    "qmsum": ROUGE,
-    "multi_news": ROUGE,
-    "vcsum": "rouge_zh",
-    "trec": "classification",
-    "triviaqa": F1,
-    "samsum": ROUGE,
-    "lsht": "classification",
-    "passage_retrieval_en": "retrieval",
-    "passage_count": "count",
-    "passage_retrieval_zh": "retrieval_zh",
-    "lcc": "code_sim",
-    "repobench-p": "code_sim",
-}
-"""The official metric of every task."""
-
-FIRST_LINE = frozenset({"trec", "triviaqa", "samsum", "lsht"})
-COUNTS = {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}
-COUNTS_E = {"qasper": 224, "multifieldqa_en": 150, "multi_news": 294}
-V2_COUNT = 503
+from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
+from evalkit.tasks.longbench.suites import cell
 
 NEEDLE = (
     "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny"
@@ -45,30 +16,25 @@ NEEDLE = (
 PHRASES = ("sandwich", "Dolores Park")
 
 
-def longbench_count(task: str) -> int:
-    """Samples of a task; ``<task>_e`` are those of LongBench-E."""
-    if task.endswith("_e"):
-        return COUNTS_E.get(task.removesuffix("_e"), 300)
-    return COUNTS.get(task, 200)
-
-
 def longbench_base(task: str) -> str | None:
-    """The task in `LONGBENCH` that a file or log is about, None if it is none."""
+    """The task that a file or log is about; ``<task>_e`` is one of LongBench-E, others are None."""
     base = task.removesuffix("_e")
-    return base if base in LONGBENCH else None
+    return base if base in tasks() and (base == task or in_e(base)) else None
 
 
-def longbench(task: str, base: str, row: Row, prediction: str | None, key: str | None) -> Record:
-    """A record of LongBench; its gold is in `answers`, its label set in `all_classes`."""
+def longbench(
+    base: str, row: Row, prediction: str | None, key: str | None, *, e: bool = False
+) -> Record:
+    """A record of LongBench, or of LongBench-E where the length tells the cell."""
     meta: dict[str, Any] = {}
-    length = row.optional_integer("length")
+    length = row.integer("length") if e else row.optional_integer("length")
     if length is not None:
         meta["length"] = length
-    if LONGBENCH[base] == "classification":
-        meta["all_classes"] = list(row.texts("all_classes"))
-    if base in FIRST_LINE:
-        meta["first_line"] = True
-    return record(task, row, prediction, row.texts("answers"), LONGBENCH[base], key, meta)
+    facts = tasks()[base]
+    meta |= scoring_meta(base, row.texts("all_classes") if facts.has_classes else None)
+    name = cell(base, bin_of(length) if e and length is not None else None)
+    row.reading.expected.setdefault(name, official_count(base, bin_of(length or 0) if e else None))
+    return record(name, row, prediction, row.texts("answers"), facts.metric, key, meta)
 
 
 def ruler_metric(task: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from evalkit.data.records import MAX_LINE, BadField
 from evalkit.importers import benchmarks, longbench_v2
 from evalkit.importers.files import found
 from evalkit.importers.records import Reading, Record, Row, Where
+from evalkit.tasks.longbench.facts import tasks
+from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.ruler.config import NAMES
 from evalkit.types import EvalkitError
 
@@ -115,8 +118,8 @@ def _long_fields() -> Iterator[None]:
 def _one(row: Row, length: int | None) -> Record:
     prediction = benchmarks.prediction_of(row, "predicted_answer")
     task = _task(row)
-    if task == longbench_v2.TASK:
-        return longbench_v2.one(row, prediction)
+    if task == longbench_v2.ZERO_SHOT:
+        return longbench_v2.one(task, row, prediction)
     if task == "kamradt":
         return _needle(row, prediction, length)
     if task in NAMES:
@@ -125,19 +128,24 @@ def _one(row: Row, length: int | None) -> Record:
         meta = {} if length is None else {"length": length}
         metric = benchmarks.ruler_metric(task)
         return benchmarks.record(cell, row, prediction, answers, metric, None, meta, gold="answer")
-    base = benchmarks.longbench_base(task.replace("-e", "_e"))
+    base = benchmarks.longbench_base(_plain(task))
     if base is None:
         raise BadField("task", f"{task[:40]!r} is no task of LongBench or RULER")
-    return _longbench(task.replace("-e", "_e"), base, row, prediction)
+    return _longbench(base, row, prediction, e=_plain(task) != base)
+
+
+def _plain(task: str) -> str:
+    """kvpress writes ``qasper-e`` or ``qasper_e`` for LongBench-E."""
+    return f"{task.removesuffix('-e')}_e" if task.endswith("-e") else task
 
 
 def _task(row: Row) -> str:
     if "choice_A" in row.data:
-        return longbench_v2.TASK
+        return longbench_v2.ZERO_SHOT
     return "kamradt" if "needle" in row.data else row.text("task")
 
 
-def _longbench(task: str, base: str, row: Row, prediction: str | None) -> Record:
+def _longbench(base: str, row: Row, prediction: str | None, *, e: bool) -> Record:
     data: dict[str, Any] = {k: v for k, v in row.data.items() if k not in (*LISTS, "length")}
     for column in LISTS:
         if row.data.get(column, "") not in ("", "None"):
@@ -145,9 +153,12 @@ def _longbench(task: str, base: str, row: Row, prediction: str | None) -> Record
     words = str(row.data.get("length", ""))
     if re.fullmatch(r"\d{1,9}", words):
         data["length"] = int(words)
-    key = row.data.get("_id") or None
     fields = Row(data, row.where, row.reading, digest=row.digest)
-    return benchmarks.longbench(task, base, fields, prediction, key)
+    found = benchmarks.longbench(base, fields, prediction, None, e=e)
+    identity = row.data.get("_id")
+    if not identity:
+        return found
+    return replace(found, alias=str(identity), meta={**found.meta, "_id": str(identity)})
 
 
 def _needle(row: Row, prediction: str | None, length: int | None) -> Record:
@@ -188,5 +199,5 @@ def _keep_place(row: Row, length: int | None) -> None:
     task = row.data.get("task", "")
     if task in NAMES:
         row.reading.hole(benchmarks.ruler_cell(task, length), row.where)
-    elif benchmarks.longbench_base(task) is not None and not row.data.get("_id"):
-        row.reading.hole(task, row.where)
+    elif task in tasks():
+        row.reading.hole(cell(task), row.where)

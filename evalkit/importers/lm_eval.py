@@ -74,7 +74,8 @@ def _one(task: str, row: Row) -> Record:
     prediction = _response(row)
     base = _longbench(task)
     if base is not None:
-        return benchmarks.longbench(task.removeprefix("longbench_"), base, doc, prediction, key)
+        e = task.endswith("_e")  # positions within a length bin; doc_id runs over all
+        return benchmarks.longbench(base, doc, prediction, None if e else key, e=e)
     ruler = RULER_TASKS[task]
     length = doc.optional_integer("max_length")
     return benchmarks.record(

@@ -13,6 +13,8 @@ from evalkit.importers import benchmarks
 from evalkit.importers.files import found
 from evalkit.importers.lines import rows
 from evalkit.importers.records import Reading, Row, Where
+from evalkit.tasks.longbench.facts import tasks
+from evalkit.tasks.longbench.suites import cell
 from evalkit.types import EvalkitError
 
 WHAT = "LongBench's predictions (<task>.jsonl)"
@@ -29,29 +31,29 @@ def read(path: Path, reading: Reading) -> None:
     for file, name in found(path, "*.jsonl", WHAT):
         base = benchmarks.longbench_base(file.stem)
         if base is None:
-            near = difflib.get_close_matches(file.stem, benchmarks.LONGBENCH, n=1)
+            near = difflib.get_close_matches(file.stem, tasks(), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             reading.problem(Where(name), "", f"no task of LongBench{hint}; left out")
             continue
-        task = f"{base}_e" if extended else file.stem
+        e = extended or file.stem != base
+        task = f"{base} of LongBench-E" if e else base
         if task in seen:
             raise EvalkitError(f"{path}: two files of the task {task}: name the folder of one run")
         seen.add(task)
-        reading.expected[task] = benchmarks.longbench_count(task)
-        _read_task(file, name, task, base, reading)
+        _read_task(file, name, base, reading, e=e)
     if not seen:
         raise EvalkitError(f"{path}: no file of a LongBench task")
 
 
-def _read_task(file: Path, name: str, task: str, base: str, reading: Reading) -> None:
-    reading.slots.setdefault(task, [])
+def _read_task(file: Path, name: str, base: str, reading: Reading, *, e: bool) -> None:
     for row in rows(file, name, reading):
-        if not isinstance(row, Row):
-            reading.hole(task, row)
-            continue
+        where = row.where if isinstance(row, Row) else row
         try:
-            prediction = benchmarks.prediction_of(row, "pred")
-            reading.add(benchmarks.longbench(task, base, row, prediction, None))
+            if isinstance(row, Row):
+                prediction = benchmarks.prediction_of(row, "pred")
+                reading.add(benchmarks.longbench(base, row, prediction, None, e=e))
+                continue
         except BadField as error:
-            reading.problem(row.where, error.field, f"{error.message}; left out")
-            reading.hole(task, row.where)
+            reading.problem(where, error.field, f"{error.message}; left out")
+        if not e:  # which cell of LongBench-E the line belongs to is not known
+            reading.hole(cell(base), where)

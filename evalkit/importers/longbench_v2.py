@@ -1,19 +1,26 @@
-"""Results of LongBench v2's own script: one jsonl with ``_id``, ``answer`` and ``response``."""
+"""Results of LongBench v2's own script: one jsonl with ``_id``, ``answer`` and ``response``.
+
+The name of the file says how the questions were asked.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+from evalkit.data import cards
 from evalkit.data.records import BadField
 from evalkit.importers import benchmarks
 from evalkit.importers.files import found
 from evalkit.importers.lines import rows
 from evalkit.importers.records import Reading, Record, Row
+from evalkit.tasks.longbench_v2.slices import FACETS, LETTERS
 from evalkit.types import EvalkitError
 
 WHAT = "a results file of LongBench v2 (*.jsonl)"
-TASK = "longbench_v2"
-BUCKETS = ("domain", "sub_domain", "difficulty", "length")
+ZERO_SHOT = "longbench-v2/0shot"
+_MODE = re.compile(r".*_(?P<mode>cot|no_context|rag_\d+)")
 
 
 def read(path: Path, reading: Reading) -> None:
@@ -27,22 +34,29 @@ def read(path: Path, reading: Reading) -> None:
         names = ", ".join(name for _, name in files[:4])
         raise EvalkitError(f"{path}: {len(files)} results files ({names} …): name one of them")
     file, name = files[0]
-    reading.expected[TASK] = benchmarks.V2_COUNT
+    task = cell_of(file.stem)
     for row in rows(file, name, reading):
         if not isinstance(row, Row):
             continue
         try:
-            reading.add(one(row, benchmarks.prediction_of(row, "response")))
+            reading.add(one(task, row, benchmarks.prediction_of(row, "response")))
         except BadField as error:
             reading.problem(row.where, error.field, f"{error.message}; left out")
 
 
-def one(row: Row, prediction: str | None) -> Record:
+def cell_of(name: str) -> str:
+    """The cell of a results file: ``<model>.jsonl``, ``<model>_cot.jsonl``, ``_rag_4`` ..."""
+    match = _MODE.fullmatch(name)
+    return f"{ZERO_SHOT}_{match['mode']}" if match else ZERO_SHOT
+
+
+def one(task: str, row: Row, prediction: str | None) -> Record:
     """A record of LongBench v2."""
     answer = row.text("answer").strip()
-    if answer not in ("A", "B", "C", "D"):
+    if answer not in LETTERS:
         raise BadField(row.name("answer"), f"{answer[:20]!r}, not one of A, B, C and D")
-    meta = {key: row.text(key) for key in BUCKETS if row.data.get(key) is not None}
-    return benchmarks.record(
-        TASK, row, prediction, (answer,), "choice", row.text("_id"), meta, gold="answer"
-    )
+    key = row.text("_id")
+    meta = {"_id": key} | {f: row.text(f) for f in FACETS if row.data.get(f) is not None}
+    row.reading.expected.setdefault(task, cards.load("longbench_v2").counts["questions"])
+    found = benchmarks.record(task, row, prediction, (answer,), "choice", key, meta, gold="answer")
+    return replace(found, alias=key)

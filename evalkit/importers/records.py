@@ -60,6 +60,7 @@ class Record:
         extra: of the prediction, such as the score of a judge.
         digest: equal for equal lines.
         gold: name of the field that holds the references.
+        alias: the benchmark's own id, by which a sample of the run is found that has it too.
     """
 
     task: str
@@ -73,6 +74,7 @@ class Record:
     extra: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
     gold: str = "answers"
+    alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

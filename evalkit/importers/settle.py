@@ -33,7 +33,11 @@ class Settled:
 
 
 def settle(
-    task: str, slots: Slots, reading: Reading, known: Mapping[str, Sequence[str]]
+    task: str,
+    slots: Slots,
+    reading: Reading,
+    known: Mapping[str, Sequence[str]],
+    aliases: Mapping[str, str],
 ) -> Settled:
     """Give every record of a task its id.
 
@@ -42,12 +46,17 @@ def settle(
         slots: its lines.
         reading: takes note of answers that contradict each other.
         known: references of the samples that the run already has, by sample id.
+        aliases: their sample ids by the benchmark's own id, where they have one.
 
     Raises:
         EvalkitError: there are more lines than samples, and it cannot be told which are repeated.
     """
-    if any(isinstance(slot, Record) and slot.key is not None for slot in slots):
-        return _by_key(task, slots, reading)
+    records = [slot for slot in slots if isinstance(slot, Record)]
+    if any(record.key is not None for record in records) or (
+        aliases and all(record.alias in aliases for record in records)
+    ):
+        ids = [aliases.get(r.alias or "", f"{task}/{r.key}") for r in records]
+        return _by_id(dict(zip(map(id, records), ids, strict=True)), slots, reading)
     kept = list(slots)
     expected = reading.expected.get(task)
     if len(kept) != expected and not _agrees(task, kept, known):
@@ -59,22 +68,24 @@ def settle(
         )
     left = {id(slot) for slot in kept}
     dropped = tuple(str(slot.where) for slot in slots if id(slot) not in left)
-    records = {f"{task}/{i}": slot for i, slot in enumerate(kept) if isinstance(slot, Record)}
-    return Settled(records, dropped, len(slots))
+    placed = {f"{task}/{i}": slot for i, slot in enumerate(kept) if isinstance(slot, Record)}
+    return Settled(placed, dropped, len(slots))
 
 
-def _by_key(task: str, slots: Slots, reading: Reading) -> Settled:
+def _by_id(ids: Mapping[int, str], slots: Slots, reading: Reading) -> Settled:
+    """Records by id, the first of each; `ids` has those of the record objects."""
     records: dict[str, Record] = {}
     repeated = []
     for slot in slots:
         if not isinstance(slot, Record):
             continue
-        first = records.setdefault(f"{task}/{slot.key}", slot)
+        first = records.setdefault(ids[id(slot)], slot)
         if first is slot:
             continue
         repeated.append(str(slot.where))
         if (first.prediction, first.references) != (slot.prediction, slot.references):
-            text = f"{slot.key} was answered otherwise in {first.where}, which is kept"
+            name = slot.key or slot.alias
+            text = f"{name} was answered otherwise in {first.where}, which is kept"
             reading.problem(slot.where, "", text)
     return Settled(records, tuple(repeated), len(slots))
 

@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evalkit.reasoning import is_unclosed, without_reasoning
 from evalkit.scorers import choice, code, labels, match, phrases, rouge, sequence, sets, text
 from evalkit.scorers.base import EDIT_DISTANCES, MODES, Metric, Options, Scorer, best, plain
-from evalkit.reasoning import is_unclosed, without_reasoning
 from evalkit.types import EvalkitError
 
 

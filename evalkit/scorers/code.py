@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from difflib import SequenceMatcher
 
@@ -12,8 +11,8 @@ from evalkit.types import EvalkitError
 LONGEST = 2000
 """Characters of a line that strict mode compares: difflib needs quadratic time and more."""
 
-_NOT_CODE = re.compile(r"\s*(```.*|(#|//|/\*|\*|--\s).*)?\s*")
-"""Blank lines, fences, lines that are comments only."""
+_NOT_CODE = ("```", "#", "//", "/*", "*", "-- ")
+"""How fences begin, and lines that are comments only."""
 
 
 def code_sim(prediction: str, references: tuple[str, ...], options: Options) -> float:
@@ -45,10 +44,8 @@ def strict_code_sim(prediction: str, references: tuple[str, ...], options: Optio
 
 def first_code_line(prediction: str) -> str:
     """The first line that is not blank, a fence or a comment, stripped; empty without one."""
-    for line in prediction.split("\n"):
-        if not _NOT_CODE.fullmatch(line):
-            return line.strip()
-    return ""
+    lines = (line.strip() for line in prediction.split("\n"))
+    return next((line for line in lines if line and not line.startswith(_NOT_CODE)), "")
 
 
 Ratio = Callable[[str, str], float]

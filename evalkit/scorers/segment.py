@@ -7,7 +7,7 @@ have put one; here the dictionary is read from the package itself, once per proc
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from evalkit.types import EvalkitError
@@ -19,7 +19,13 @@ def words(text: str) -> list[str]:
     Raises:
         EvalkitError: jieba is not installed.
     """
-    return list(_tokenizer().cut(text))
+    return list(_cut(text))
+
+
+@lru_cache(maxsize=64)
+def _cut(text: str) -> tuple[str, ...]:
+    """Kept for a while: one answer is compared with several references."""
+    return tuple(_tokenizer().cut(text))
 
 
 @cache

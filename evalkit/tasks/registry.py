@@ -68,7 +68,11 @@ def build_all(configs: Sequence[TaskConfig], base_dir: Path) -> list[Task]:
 def describe() -> list[tuple[str, str, str]]:
     """(kind, task, one line) of everything a recipe can name; needs no data."""
     rows = [("needle", "needle", "access codes in a haystack: lengths × depths × repeats")]
+    rows.append(("needle_kamradt", "kamradt", "the first needle test: its needle, grid and essays"))
     rows += [("ruler", name, text) for name, text in ruler.DESCRIPTIONS.items()]
     for name, facts in longbench.tasks().items():
         rows.append(("longbench", name, f"{facts.category} ({facts.language}), {facts.metric}"))
-    return rows + [("longbench_v2", mode, text) for mode, text in longbench_v2.DESCRIPTIONS.items()]
+    rows += [("longbench_v2", mode, text) for mode, text in longbench_v2.DESCRIPTIONS.items()]
+    rows += [("graphwalk", name, text) for name, text in graphwalk.DESCRIPTIONS.items()]
+    text = "the i-th of several equal requests of a long conversation"
+    return [*rows, ("coreference", "coreference", text)]

@@ -50,7 +50,7 @@ def test_results_have_the_layout_of_the_harness(run, tmp_path):
     assert set(results["task_hashes"]) == set(results["results"])
     log = read_jsonl(files[1])
     assert [row["score"] for row in log] == scores
-    assert log[0]["doc"] == {"id": "qasper/0", "answers": ["answer 0"], "length": 1000}
+    assert log[0]["doc"] == {"id": "longbench/qasper/0", "answers": ["answer 0"], "length": 1000}
     assert (log[0]["resps"], log[0]["filtered_resps"]) == ([["answer 0"]], ["answer 0"])
     assert (log[1]["resps"], log[1]["flags"]) == ([[]], ["error"])
     assert [row["doc_id"] for row in log] == [0, 1, 2, 3]
@@ -67,7 +67,7 @@ def test_sample_logs_come_back_as_the_same_arm(run, tmp_path):
     ]
     other = next(name for name in folders if name != "full")
     report = import_predictions("lm_eval", tmp_path / "out" / other, "again 1/4", run)
-    assert report.tasks["qasper"].errors == 1
+    assert report.tasks["longbench/qasper"].errors == 1
     score_run(run)
     assert {i: row["score"] for i, row in run.read_scores("again 1/4").items()} == {
         i: row["score"] for i, row in run.read_scores("IndexCache 1/4").items()

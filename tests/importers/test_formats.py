@@ -9,10 +9,11 @@ import pytest
 from evalkit.data.records import BadField
 from evalkit.importers import import_predictions, kvpress
 from evalkit.score import score_run
-from evalkit.store import RunStore
+from evalkit.store import RunStore, append_jsonl
 from evalkit.types import EvalkitError
 from tests.importers.files import lines, needle, qa, ruler, sample_log, trec, v2
 
+QASPER, V2 = "longbench/qasper", "longbench-v2/0shot"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -35,10 +36,17 @@ def scores(store, arm="a"):
 
 def test_longbench_v2_is_joined_by_its_ids(tmp_path, store):
     path = lines(tmp_path / "m.jsonl", [v2(0), v2(1, "No idea."), v2(2, "")])
-    assert import_predictions("longbench_v2", path, "a", store).tasks["longbench_v2"].records == 3
-    assert scores(store) == {"longbench_v2/id0": 1, "longbench_v2/id1": 0, "longbench_v2/id2": 0}
-    meta = store.read_items()["longbench_v2/id1"]["meta"]
-    assert meta == {"domain": "Code", "difficulty": "easy", "length": "short"}
+    assert (
+        import_predictions("longbench_v2", path, "a", store).tasks["longbench-v2/0shot"].records
+        == 3
+    )
+    assert scores(store) == {
+        "longbench-v2/0shot/id0": 1,
+        "longbench-v2/0shot/id1": 0,
+        "longbench-v2/0shot/id2": 0,
+    }
+    meta = store.read_items()["longbench-v2/0shot/id1"]["meta"]
+    assert meta == {"_id": "id1", "domain": "Code", "difficulty": "easy", "length": "short"}
     other = lines(tmp_path / "n.jsonl", [v2(2), v2(1), v2(0)])
     assert import_predictions("longbench_v2", other, "b", store).coverage == ()
     wrong = lines(tmp_path / "w.jsonl", [v2(0, answer="D"), v2(1), v2(2)])
@@ -56,8 +64,55 @@ def test_malformed_results_of_longbench_v2(tmp_path, store):
         "m.jsonl:4: response: null; counted as an error",
         "m.jsonl:7: id5 was answered otherwise in m.jsonl:6, which is kept",
     ]
-    assert report.tasks["longbench_v2"].repeated == ("m.jsonl:5", "m.jsonl:7")
-    assert scores(store) == {"longbench_v2/id0": 1, "longbench_v2/id3": 0, "longbench_v2/id5": 1}
+    assert report.tasks["longbench-v2/0shot"].repeated == ("m.jsonl:5", "m.jsonl:7")
+    assert scores(store) == {
+        "longbench-v2/0shot/id0": 1,
+        "longbench-v2/0shot/id3": 0,
+        "longbench-v2/0shot/id5": 1,
+    }
+
+
+def test_the_file_name_says_how_it_was_asked(tmp_path, store):
+    for name, cell in (
+        ("m", "0shot"),
+        ("m_cot", "0shot_cot"),
+        ("m_no_context", "0shot_no_context"),
+        ("m_rag_16", "0shot_rag_16"),
+    ):
+        own = RunStore(tmp_path / name)
+        path = lines(tmp_path / f"{name}.jsonl", [v2(0)])
+        report = import_predictions("longbench_v2", path, "a", own)
+        assert list(report.tasks) == [f"longbench-v2/{cell}"]
+
+
+def test_samples_of_a_run_are_found_by_the_benchmarks_own_id(tmp_path, store):
+    """A run of ours numbers its samples; their meta data has the id."""
+    items = [
+        {
+            "sample_id": f"longbench-v2/0shot/{i}",
+            "task": "longbench-v2/0shot",
+            "metric": "choice",
+            "references": ["ABCD"[i % 4]],
+            "cluster": "c",
+            "meta": {"_id": f"id{i}"},
+        }
+        for i in (2, 0, 1)
+    ]
+    append_jsonl(store.path / "items.jsonl", items)
+    task = {"name": "longbench-v2/0shot", "samples": 3, "deviations": {}}
+    recipe = {"compare": {}}
+    store.write_run({"arms": [{"name": "own"}], "tasks": [task], "recipe": recipe, "identity": {}})
+    path = lines(tmp_path / "m.jsonl", [v2(0), v2(1), v2(2, "None.")])
+    report = import_predictions("longbench_v2", path, "a", store)
+    assert report.coverage == ()
+    assert scores(store)["longbench-v2/0shot/2"] == 0
+    assert len(store.read_items()) == 3
+    four = {f"choice_{letter}": "text" for letter in "ABCD"}
+    rows = [
+        {"_id": f"id{i}", "answer": "ABCD"[i], "predicted_answer": "", **four} for i in (1, 0, 2)
+    ]
+    table(tmp_path / "k" / "predictions.csv", rows)
+    assert import_predictions("kvpress", tmp_path / "k", "b", store).coverage == ()
 
 
 def test_several_results_files_are_refused(tmp_path, store):
@@ -73,9 +128,9 @@ def test_published_longbench_v2_responses(store):
     path = SHARED / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
     report = import_predictions("longbench_v2", path, "exaone", store)
     assert (report.records, report.problems) == (502, ())
-    assert "longbench_v2: 502 samples, the benchmark has 503" in report.lines()
+    assert "longbench-v2/0shot: 502 samples, the benchmark has 503" in report.lines()
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    judged = {f"longbench_v2/{row['_id']}": float(row["judge"]) for row in rows}
+    judged = {f"longbench-v2/0shot/{row['_id']}": float(row["judge"]) for row in rows}
     assert scores(store, "exaone") == judged
 
 
@@ -227,7 +282,7 @@ def test_sample_logs_of_longbench_and_ruler(tmp_path, store):
     report = import_predictions("lm_eval", folder, "a", store)
     assert report.problems == ()
     assert scores(store) == {
-        **{f"qasper/{i}": 1 for i in range(3)},
+        **{f"longbench/qasper/{i}": 1 for i in range(3)},
         "vt@4096/0": 1,
         "vt@8192/1": 0,
     }
@@ -248,12 +303,12 @@ def test_the_newest_log_counts_and_filters_are_one_answer(tmp_path, store):
     ]
     lines(tmp_path / "l" / f"samples_longbench_qasper_{new}.jsonl", twice)
     report = import_predictions("lm_eval", tmp_path / "l", "a", store)
-    assert scores(store) == {"qasper/0": 1}
+    assert scores(store) == {"longbench/qasper/0": 1}
     assert report.notes == (
         f"samples_longbench_qasper_{old}.jsonl is left out: there is a newer log of"
         " longbench_qasper",
     )
-    assert len(report.tasks["qasper"].repeated) == 1
+    assert len(report.tasks["longbench/qasper"].repeated) == 1
     assert report.problems == ()
 
 
@@ -281,7 +336,11 @@ def test_malformed_sample_logs(tmp_path, store):
         f"{name}:6: resps: not a list of lists of texts; counted as an error",
         f"{name}:7: doc.answers[1]: null, not text; left out",
     ]
-    assert scores(store) == {"qasper/0": 1, "qasper/4": 0, "qasper/5": 0}
+    assert scores(store) == {
+        "longbench/qasper/0": 1,
+        "longbench/qasper/4": 0,
+        "longbench/qasper/5": 0,
+    }
 
 
 # -- kvpress ------------------------------------------------------------------------------------
@@ -351,9 +410,9 @@ def test_kvpress_results_of_longbench_v2_and_needle(tmp_path, store):
     report = import_predictions("kvpress", tmp_path, "a", store)
     assert report.problems == ()
     assert scores(store) == {
-        "trec/h0": 1,
-        "trec/h1": 1,
-        "longbench_v2/x": 1,
+        "longbench/trec/0": 1,
+        "longbench/trec/1": 1,
+        "longbench-v2/0shot/x": 1,
         "kamradt@16000/50/1": 1,
     }
 

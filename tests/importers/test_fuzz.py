@@ -103,7 +103,7 @@ def test_any_records(format_):
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", sorted(GOOD))
 def test_many_records(format_):
-    try_records(format_, 500)
+    try_records(format_, 200)
 
 
 cell = st.one_of(

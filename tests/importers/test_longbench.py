@@ -42,21 +42,21 @@ def test_two_runs_become_two_arms_that_are_compared(tmp_path, store):
     assert (report.records, report.problems, report.coverage) == (10, (), ())
     bring(two, "1/4", store)
     items = store.read_items()
-    assert items["trec/3"] == {
-        "sample_id": "trec/3",
-        "task": "trec",
+    assert items["longbench/trec/3"] == {
+        "sample_id": "longbench/trec/3",
+        "task": "longbench/trec",
         "metric": "classification",
         "references": ["Food"],
-        "cluster": "trec/3",
+        "cluster": "longbench/trec/3",
         "meta": {"length": 1003, "all_classes": ["Food", "Date"], "first_line": True},
     }
-    assert store.read_samples("1/4")["qasper/0"]["completion"] == "wrong"
-    assert store.read_samples("full")["qasper/0"]["prompt_sha256"] is None
+    assert store.read_samples("1/4")["longbench/qasper/0"]["completion"] == "wrong"
+    assert store.read_samples("full")["longbench/qasper/0"]["prompt_sha256"] is None
     assert score_run(store) == {"full": 10, "1/4": 10}
     comparison = compare_run(store, "full")
     rows = {row.task: row for row in comparison.result.rows if row.arm == "1/4"}
-    assert rows["qasper"].score == pytest.approx((3 + 0) / 6)
-    assert (rows["trec"].score, rows["trec"].n) == (0, 4)
+    assert rows["longbench/qasper"].score == pytest.approx((3 + 0) / 6)
+    assert (rows["longbench/trec"].score, rows["longbench/trec"].n) == (0, 4)
     assert rows["macro"].result.delta == pytest.approx((-0.5 - 1) / 2)
     assert comparison.unfinished == {}
     run = store.read_run()
@@ -85,8 +85,8 @@ def test_answers_that_disagree_are_refused_line_by_line(tmp_path, store):
     with pytest.raises(EvalkitError) as error:
         bring(run_of(tmp_path, "two", qasper=swapped), "other", store)
     assert 'qasper.jsonl:3: the answers are ["answer 3"]' in str(error.value)
-    assert 'sample qasper/2 of the run has ["answer 2"]' in str(error.value)
-    assert "2 differ in qasper" in str(error.value)
+    assert 'sample longbench/qasper/2 of the run has ["answer 2"]' in str(error.value)
+    assert "2 differ in longbench/qasper" in str(error.value)
     assert [entry["name"] for entry in store.read_run()["arms"]] == ["full"]
 
 
@@ -96,14 +96,14 @@ def test_unequal_coverage_needs_a_flag(tmp_path, store):
     two = run_of(tmp_path, "two", qasper=rows[:3], musique=rows[:1])
     with pytest.raises(EvalkitError) as error:
         bring(two, "part", store)
-    assert "qasper: 2 of 5 samples are missing" in str(error.value)
-    assert "hotpotqa: 5 of 5 samples are missing" in str(error.value)
-    assert "musique: 1 samples that no other arm has" in str(error.value)
+    assert "longbench/qasper: 2 of 5 samples are missing" in str(error.value)
+    assert "longbench/hotpotqa: 5 of 5 samples are missing" in str(error.value)
+    assert "longbench/musique: 1 samples that no other arm has" in str(error.value)
     report = bring(two, "part", store, allow_partial=True)
     assert len(report.coverage) == 3
     score_run(store)
     comparison = compare_run(store, "full")
-    row = next(r for r in comparison.result.rows if (r.arm, r.task) == ("part", "qasper"))
+    row = next(r for r in comparison.result.rows if (r.arm, r.task) == ("part", "longbench/qasper"))
     assert row.n == 3
     assert any("2 of 5 samples" in note for note in row.notes)
 
@@ -112,10 +112,10 @@ def test_a_line_twice_is_dropped(tmp_path, store):
     rows = [qa(i) for i in range(5)]
     one = run_of(tmp_path, "one", qasper=[*rows[:3], rows[1], *rows[3:], rows[4]])
     report = bring(one, "full", store)
-    assert report.tasks["qasper"].repeated == ("qasper.jsonl:4", "qasper.jsonl:7")
+    assert report.tasks["longbench/qasper"].repeated == ("qasper.jsonl:4", "qasper.jsonl:7")
     assert report.records == 5
     assert "2 of 7 lines were repeated and dropped" in "\n".join(report.lines())
-    assert list(store.read_items()) == [f"qasper/{i}" for i in range(5)]
+    assert list(store.read_items()) == [f"longbench/qasper/{i}" for i in range(5)]
     bring(run_of(tmp_path, "two", qasper=rows), "other", store)
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_was_cut_short_and_begun_again(tmp_path, store, cut, order):
     part = [qa(i, "other") for i in range(cut)]
     rows = [*part, *whole] if order == "cut short first" else [*whole, *part]
     report = bring(run_of(tmp_path, "one", qasper=rows), "full", store)
-    assert len(report.tasks["qasper"].repeated) == cut
+    assert len(report.tasks["longbench/qasper"].repeated) == cut
     assert report.records == 200
     assert {row["completion"] for row in store.read_samples("full").values()} == {
         f"answer {i}" for i in range(200)
@@ -137,12 +137,12 @@ def test_a_run_that_was_cut_short_and_begun_again(tmp_path, store, cut, order):
 def test_two_runs_that_were_cut_short(tmp_path, store):
     rows = [*(qa(i, "a") for i in range(7)), *(qa(i, "b") for i in range(12))]
     one = run_of(tmp_path, "one", qasper=[*rows, *(qa(i) for i in range(200))])
-    assert len(bring(one, "full", store).tasks["qasper"].repeated) == 19
-    assert store.read_samples("full")["qasper/6"]["completion"] == "answer 6"
+    assert len(bring(one, "full", store).tasks["longbench/qasper"].repeated) == 19
+    assert store.read_samples("full")["longbench/qasper/6"]["completion"] == "answer 6"
     thrice = [qa(i, str(k)) for k in range(3) for i in range(200)]
     report = bring(run_of(tmp_path, "two", qasper=thrice), "thrice", store)
-    assert len(report.tasks["qasper"].repeated) == 400
-    assert store.read_samples("thrice")["qasper/6"]["completion"] == "2"
+    assert len(report.tasks["longbench/qasper"].repeated) == 400
+    assert store.read_samples("thrice")["longbench/qasper/6"]["completion"] == "2"
 
 
 def test_equal_lines_of_a_complete_file_are_different_questions(tmp_path, store):
@@ -150,7 +150,7 @@ def test_equal_lines_of_a_complete_file_are_different_questions(tmp_path, store)
     rows = [trec(i) for i in range(200)]
     rows[110] = rows[13]
     report = bring(run_of(tmp_path, "one", trec=rows), "full", store)
-    assert (report.records, report.tasks["trec"].repeated) == (200, ())
+    assert (report.records, report.tasks["longbench/trec"].repeated) == (200, ())
     part = [trec(i, "Date") if i == 13 else rows[i] for i in range(200)]
     assert bring(run_of(tmp_path, "two", trec=part), "other", store).records == 200
 
@@ -170,12 +170,12 @@ def test_equal_lines_are_kept_where_the_run_has_as_many_samples(tmp_path, store)
         other,
     )
     report = bring(run_of(tmp_path, "four", qasper=twin), "equal answers", other)
-    assert (report.records, report.tasks["qasper"].repeated) == (6, ())
+    assert (report.records, report.tasks["longbench/qasper"].repeated) == (6, ())
 
 
 def test_too_many_lines_that_cannot_be_told_apart_are_refused(tmp_path, store):
     rows = [qa(i) for i in range(203)]
-    with pytest.raises(EvalkitError, match=r"qasper: 203 lines, but the task has 200 samples"):
+    with pytest.raises(EvalkitError, match=r"qasper: 203 lines, but the task has 200"):
         bring(run_of(tmp_path, "one", qasper=rows), "full", store)
     assert not store.exists
 
@@ -218,12 +218,18 @@ def test_malformed_records_are_named_and_nothing_else_is_lost(tmp_path, store):
         "qasper.jsonl:16: answers[0]: lone surrogate, replaced by U+FFFD",
     ]
     # positions are those of the file
-    assert list(store.read_samples("full")) == [f"qasper/{i}" for i in (0, 8, 10, 11, 13, 14, 15)]
-    assert store.read_samples("full")["qasper/14"]["completion"] == "bad \ufffd half"
-    assert report.tasks["qasper"].errors == 2
+    assert list(store.read_samples("full")) == [
+        f"longbench/qasper/{i}" for i in (0, 8, 10, 11, 13, 14, 15)
+    ]
+    assert store.read_samples("full")["longbench/qasper/14"]["completion"] == "bad \ufffd half"
+    assert report.tasks["longbench/qasper"].errors == 2
     score_run(store)
     scores = {i: row["score"] for i, row in store.read_scores("full").items()}
-    assert (scores["qasper/8"], scores["qasper/10"], scores["qasper/11"]) == (1, 0, 0)
+    assert (
+        scores["longbench/qasper/8"],
+        scores["longbench/qasper/10"],
+        scores["longbench/qasper/11"],
+    ) == (1, 0, 0)
     kept = store.read_run()["arms"][0]["imported"]["problems"]
     assert kept == [str(problem) for problem in report.problems]
 
@@ -239,7 +245,7 @@ def test_a_line_of_fifty_megabytes_is_named_and_the_next_is_read(tmp_path, store
     report = bring(tmp_path / "one", "full", store)
     (problem,) = report.problems
     assert str(problem).startswith("qasper.jsonl:2: a line of 52428")
-    assert list(store.read_items()) == ["qasper/0", "qasper/2"]
+    assert list(store.read_items()) == ["longbench/qasper/0", "longbench/qasper/2"]
 
 
 def test_classes_are_needed_where_the_metric_needs_them(tmp_path, store):
@@ -279,11 +285,22 @@ def test_nothing_to_import_is_said(tmp_path, store, files, says):
     assert not store.exists
 
 
-def test_longbench_e_has_tasks_of_its_own(tmp_path, store):
-    path = lines(tmp_path / "pred_e" / "model" / "qasper.jsonl", [qa(i) for i in range(224)]).parent
+def test_longbench_e_is_cells_by_length(tmp_path, store):
+    lengths = [100, 5000, 9000, 200, None, 3999, 4000]
+    rows = [qa(i, length=length) for i, length in enumerate(lengths)]
+    path = lines(tmp_path / "pred_e" / "model" / "qasper.jsonl", rows).parent
     report = bring(path, "full", store)
-    assert report.tasks["qasper_e"].expected == 224
-    assert "qasper_e/223" in store.read_items()
+    cells = [f"longbench-e/qasper@{name}" for name in ("0-4k", "4-8k", "8k+")]
+    assert [report.tasks[name].records for name in cells] == [3, 2, 1]
+    assert [report.tasks[name].expected for name in cells] == [100, 100, 24]
+    assert list(store.read_items()) == [
+        *(f"{cells[0]}/{i}" for i in range(3)),
+        *(f"{cells[1]}/{i}" for i in range(2)),
+        f"{cells[2]}/0",
+    ]
+    assert [str(p) for p in report.problems] == ["qasper.jsonl:5: length: null; left out"]
+    other = lines(tmp_path / "plain" / "qasper_e.jsonl", rows).parent
+    assert bring(other, "again", store).coverage == ()
 
 
 def test_an_interrupted_import_leaves_no_arm(tmp_path, store, monkeypatch):
@@ -320,7 +337,7 @@ def test_a_part_of_a_run_that_was_begun_twice(tmp_path, store):
     """Fewer lines than the benchmark has samples: questions that are told apart are needed."""
     rows = [*(qa(i, "first") for i in range(4)), *(qa(i) for i in range(9))]
     report = bring(run_of(tmp_path, "one", qasper=rows), "full", store)
-    assert len(report.tasks["qasper"].repeated) == 4
+    assert len(report.tasks["longbench/qasper"].repeated) == 4
     assert report.records == 9
 
 
@@ -335,11 +352,9 @@ def test_the_two_published_runs(tmp_path, store):
         text = (RUNS / arm / "per_sample_official.json").read_text(encoding="utf-8")
         official = json.loads(text)["difflib"]
         scores = (
-            SampleScore(i, row["task"], "official", official[row["task"]][k], "")
-            for task in official
-            for k, (i, row) in enumerate(
-                (i, row) for i, row in store.read_samples(arm).items() if row["task"] == task
-            )
+            SampleScore(f"longbench/{task}/{i}", f"longbench/{task}", "official", score, "")
+            for task, values in official.items()
+            for i, score in enumerate(values)
         )
         store.write_scores(arm, scores)
     comparison = compare_run(store, FULL)
@@ -353,5 +368,5 @@ def test_the_two_published_runs(tmp_path, store):
     whole = (broken / "trec.jsonl").read_text(encoding="utf-8").splitlines()
     lines(broken / "trec.jsonl", [*whole[:34], *whole])
     report = bring(broken, "broken", store)
-    assert len(report.tasks["trec"].repeated) == 34
+    assert len(report.tasks["longbench/trec"].repeated) == 34
     assert store.read_samples("broken") == store.read_samples(SHARED)

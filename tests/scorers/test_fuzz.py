@@ -38,7 +38,7 @@ META = st.one_of(
 )
 @example(prediction="9" * 5000, references=("9" * 5000,), meta=None, backend="difflib")
 @example(prediction="", references=("",), meta={"all_classes": [""]}, backend="levenshtein")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_scores_are_fractions_or_our_errors(metric, mode, prediction, references, meta, backend):
     try:
         found = score(metric, prediction, references, mode=mode, meta=meta, edit_distance=backend)
@@ -56,14 +56,16 @@ LONG = {
     "lines": "# tide\n" * 20_000,
     "digits": "7" * 20_000,
     "numbers": "7 8 " * 10_000,
-    "chinese": "山很高，河水很清" * 2_500,
-    "tags": "<think>" * 5_000,
+    "chinese": "山很高，河水很清" * 1_000,
+    "tags": "<think>" * 50_000,
+    "indent": " " * 20_000 + "x",
+    "cue and spaces": ("answer" + " " * 2_000) * 20,
     "cues": "answer is " * 5_000 + "A",
     "spaces": " " * 20_000,
     "brackets": "((((" * 5_000,
 }
-BENCHMARKS = [name for name in METRICS if not name.startswith(("prefixed", "set"))]
 GOLD = {"retrieval": "Paragraph 7", "retrieval_zh": "段落7", "count": "7", "choice": "A"}
+BENCHMARKS = [name for name in METRICS if not name.startswith(("prefixed", "set"))]
 
 
 @pytest.mark.parametrize("metric", BENCHMARKS)
@@ -71,7 +73,9 @@ GOLD = {"retrieval": "Paragraph 7", "retrieval_zh": "段落7", "count": "7", "ch
 def test_long_answers_take_seconds_at_most(metric, mode):
     meta = {"all_classes": ["Tide", "Tide pool"]}
     for name, text in LONG.items():
-        for gold in {GOLD.get(metric, "total_1 = 1; 山很高"), GOLD.get(metric, text[:20_000])}:
+        golds = [GOLD.get(metric, "total_1 = 1; 山很高")]
+        golds += [text] if name in ("one line", "chinese") and metric not in GOLD else []
+        for gold in golds:
             start = time.process_time()
             found = score(metric, text, (gold,), mode=mode, meta=meta)
             assert time.process_time() - start < 10, (name, gold[:20])

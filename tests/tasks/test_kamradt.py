@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_is_cut(tmp_path, words
     with pytest.raises(EvalkitError, match=r"^kamradt@1000: no sample 35 among 35"):
         cell(tmp_path).sample(35, words)
     for kind in ("needle_kamradt", "needle", "ruler"):
-        section = {"kind": kind, "lengths": [512], "truncate": "middle"}
+        section = {"kind": kind, "lengths": [512], "max_length": 256}
         from tests.tasks.test_registry import recipe
 
         with pytest.raises(EvalkitError, match="unknown key"):

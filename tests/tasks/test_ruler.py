@@ -334,3 +334,17 @@ def test_the_estimate_does_not_depend_on_the_samples_made_before(renderer):
     second = [two.sample(i, FakeRenderer(Uneven())) for i in (2, 1, 0)]
     assert first == second[::-1]
     assert isinstance(one._fitter, Fitter)
+
+
+def test_another_haystack_is_a_departure_that_shows(renderer):
+    """Small vocabularies have no essays: such tasks then run in noise, and say so."""
+    task = ruler("niah_multikey_2", 600, haystack="repeat", step=1)
+    assert task.deviations["haystack"] == "repeat"
+    sample = task.sample(0, renderer)
+    assert "grass" in sample.text
+    assert all(sample.text.count(value) == 1 for value in sample.references)
+    official = ruler("niah_multivalue", 600, haystack="repeat", step=1)
+    assert "haystack" not in official.deviations
+    assert len(official.sample(0, renderer).references) == 4
+    lines = ruler("niah_single_1", 600, haystack="needle", step=1).sample(0, renderer)
+    assert "grass" not in lines.text

@@ -1,6 +1,6 @@
 """Graph walk: breadth-first frontier or parents of a node in a long list of edges."""
 
-from evalkit.tasks.graphwalk.config import GraphWalkConfig
+from evalkit.tasks.graphwalk.config import DESCRIPTIONS, GraphWalkConfig
 from evalkit.tasks.graphwalk.task import GraphWalkTask, build
 
-__all__ = ["GraphWalkConfig", "GraphWalkTask", "build"]
+__all__ = ["DESCRIPTIONS", "GraphWalkConfig", "GraphWalkTask", "build"]

@@ -11,6 +11,11 @@ from evalkit.tasks.words import WordSource
 
 Positive = Annotated[int, Field(gt=0)]
 
+DESCRIPTIONS = {
+    "frontier": "nodes at exactly so many steps, in a long list of edges",
+    "parents": "nodes with an edge to the asked one, in a long list of edges",
+}
+
 REASONING = 2048
 """Tokens left for what a model writes before its last line, unless the recipe says otherwise."""
 

@@ -28,6 +28,7 @@ class Overrides:
     key_adjectives: tuple[str, ...]
     key_nouns: tuple[str, ...]
     value_digits: int | None = None
+    haystack: str | None = None
     num_keys: int | None = None
     distractors: int | None = None
     step: int | None = None

@@ -37,6 +37,7 @@ APPLIES: dict[str, tuple[str, ...]] = {
     "key_adjectives": WORD_KEYS,
     "key_nouns": WORD_KEYS,
     "value_digits": NUMBER_VALUES,
+    "haystack": tuple(name for name in NAMES if name.startswith("niah")),
     "num_keys": tuple(name for name in NAMES if name.startswith("niah")),
     "distractors": NEEDLE_HAYSTACK,
     "step": NAMES,
@@ -58,6 +59,8 @@ class RulerConfig(Strict):
         key_adjectives: words of the keys instead of wonderwords', or a path beside the recipe.
         key_nouns: likewise.
         value_digits: digits of the numbers (official: 7).
+        haystack: ``repeat`` (noise), ``needle`` (lines about other keys) or ``essay``, for all
+            needle tasks of the section.
         num_keys: needles put into the haystack.
         distractors: lines of the haystacks made of needles, instead of as many as fit.
         step: units by which haystacks grow.
@@ -72,6 +75,7 @@ class RulerConfig(Strict):
     key_adjectives: WordSource | None = None
     key_nouns: WordSource | None = None
     value_digits: Annotated[int, Field(ge=1, le=18)] | None = None
+    haystack: Literal["repeat", "needle", "essay"] | None = None
     num_keys: Positive | None = None
     distractors: Positive | None = None
     step: Positive | None = None
@@ -97,6 +101,8 @@ class RulerConfig(Strict):
     @model_validator(mode="after")
     def _concerned(self) -> RulerConfig:
         for key, names in APPLIES.items():
+            if key == "distractors" and self.haystack == "needle":
+                continue
             if getattr(self, key) is not None and not set(names) & set(self.tasks):
                 raise ValueError(f"{key} concerns none of the tasks, only {', '.join(names)}")
         return self

@@ -92,7 +92,7 @@ def singular(template: str) -> str:
 
 def _haystack(cell: Cell, needles: int, others: Iterator[str]) -> Haystack:
     """The haystack of the task: at least one line for every needle, 40 needles in essays."""
-    kind = cell.spec.args["type_haystack"]
+    kind = cell.overrides.haystack or cell.spec.args["type_haystack"]
     if kind == "essay":
         prose = essays()
         if needles > len(DEPTHS):

@@ -73,6 +73,7 @@ class RulerTask:
         }
         if self.cell.spec.family == "niah":
             official["num_keys"] = num_keys(self.cell.spec)
+            official["haystack"] = str(self.cell.spec.args["type_haystack"])
         found: dict[str, Any] = {}
         for key, names in APPLIES.items():
             value = getattr(self.overrides, key)
@@ -109,6 +110,7 @@ def build(config: RulerConfig, base_dir: Path) -> list[RulerTask]:
         key_adjectives=read_words(config.key_adjectives, base_dir, "adjective"),
         key_nouns=read_words(config.key_nouns, base_dir, "noun"),
         value_digits=config.value_digits,
+        haystack=config.haystack,
         num_keys=config.num_keys,
         distractors=config.distractors,
         step=config.step,

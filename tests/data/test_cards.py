@@ -1,0 +1,196 @@
+"""Every data card against what the loader yields."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from evalkit.data import cards, sources
+from evalkit.types import EvalkitError
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+CARDS = cards.load_all()
+NEEDED = "needs ../shared, which is not beside this checkout"
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_card_has_prose_and_a_licence(name):
+    text = (cards.folder() / f"{name}.md").read_text(encoding="utf-8")
+    card = CARDS[name]
+    assert card.name == name
+    assert card.license
+    assert f"# {card.pretty_name}" in text or text.count("\n# ") == 1
+    assert len(text.partition("\n---\n")[2].split()) > 100
+    assert card.generated or card.sources
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_what_a_card_names_is_what_would_be_fetched(name):
+    rows = [row for row in sources.show() if row.name == name]
+    assert len(rows) == len(CARDS[name].sources)
+    for row, source in zip(rows, CARDS[name].sources, strict=True):
+        assert row.sha256 == source.sha256
+        assert row.license == CARDS[name].license
+        if row.state == "present" and source.bytes is not None:
+            assert row.bytes == source.bytes
+
+
+def test_every_card_has_front_matter():
+    assert set(CARDS) == {path.stem for path in cards.folder().glob("*.md")}
+
+
+def test_ruler_corpora_have_the_counts_of_the_card():
+    from evalkit.data.documents import pool
+    from evalkit.data.essays import essays
+    from evalkit.tasks.ruler.templates import specs
+    from evalkit.tasks.words import wordlist
+
+    counts = CARDS["ruler"].counts
+    assert len(wordlist("adjective")) == counts["adjectives"]
+    assert len(wordlist("noun")) == counts["nouns"]
+    try:
+        sources.locate(sources.LONG_CONTEXT_EVAL)
+    except EvalkitError:
+        pytest.skip(f"needs {sources.LONG_CONTEXT_EVAL.file}: neither cached nor to be fetched")
+    assert len(specs()) == counts["tasks"]
+    assert len(essays().word_ends) == counts["essay_words"]
+    for name in ("squad", "hotpotqa"):
+        assert len(pool(name).questions) == counts[f"{name}_questions"]
+        assert len(pool(name).documents) == counts[f"{name}_documents"]
+
+
+def test_longbench_counts_agree_with_the_tasks():
+    from evalkit.tasks.longbench.facts import BINS, official_count, tasks
+    from evalkit.tasks.longbench.suites import suites
+
+    card = CARDS["longbench"]
+    assert list(card.splits["test"]) == list(tasks()) == list(suites()["longbench"].tasks)
+    assert len(tasks()) == card.counts["tasks"]
+    assert sum(official_count(task) for task in tasks()) == card.counts["samples"] == 4750
+    of_e = card.splits["test_e"]
+    assert len(of_e) == card.counts["tasks_e"]
+    assert tuple(of_e) == suites()["longbench-e"].tasks
+    assert sum(official_count(t, b) for t in of_e for b in BINS) == card.counts["samples_e"]
+    assert card.counts["files"] == len(tasks()) + len(of_e)
+
+
+def test_longbench_v2_counts_add_up():
+    card = CARDS["longbench_v2"]
+    counts = card.counts
+    assert sum(card.splits["train"].values()) == counts["questions"] == 503
+    assert counts["easy"] + counts["hard"] == 503
+    assert sum(counts[f"answer_{letter}"] for letter in "abcd") == 503
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("task", ["multi_news", "multifieldqa_zh", "passage_retrieval_zh"])
+def test_real_files_have_the_records_of_the_card(task):
+    from evalkit.tasks.longbench import records
+
+    folder = SHARED / "longbench"
+    if not folder.is_dir():
+        pytest.skip(NEEDED)
+    file = records.load(folder, task, e=False)
+    assert not file.problems
+    assert len(file.records) == CARDS["longbench"].splits["test"][task]
+
+
+@pytest.mark.shared
+def test_the_official_prompt_files_are_those_of_the_cards():
+    folder = SHARED / "prompts"
+    if not folder.is_dir():
+        pytest.skip(NEEDED)
+    longbench, v2 = CARDS["longbench"], CARDS["longbench_v2"]
+    expected = {"dataset2prompt.json": longbench.source("prompts")}
+    expected |= {"dataset2maxlen.json": longbench.source("lengths")}
+    expected |= {
+        f"longbench_v2_{s.file.removeprefix('prompts/')}": s for s in v2.sources if s.kind == "raw"
+    }
+    assert len(expected) == 7
+    for name, source in expected.items():
+        data = (folder / name).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (source.sha256, source.bytes)
+
+
+@pytest.mark.shared
+def test_the_published_predictions_have_the_questions_of_the_card():
+    path = SHARED / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
+    if not path.is_file():
+        pytest.skip(NEEDED)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    card = CARDS["longbench_v2"]
+    for key, value in card.splits["train"].items():
+        found = sum(row["length"] == key for row in rows)
+        assert value - 1 <= found <= value  # one of the 503 questions has no published answer
+    for letter in "ABCD":
+        found = sum(row["answer"] == letter for row in rows)
+        assert card.counts[f"answer_{letter.lower()}"] - found in (0, 1)
+
+
+CARD = """---
+name: tide
+pretty_name: Tide
+license: ours
+generated: true
+---
+# Tide
+"""
+
+
+def write(tmp_path, text, name="tide.md"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_card_is_read(tmp_path):
+    assert cards.read(write(tmp_path, CARD)).pretty_name == "Tide"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("---\nname", "name", "has no front matter"),
+        ("license: ours", "license: [", "no YAML"),
+        (
+            "license: ours",
+            "license: ours\nlicence: ours",
+            r"unknown key licence; did you mean license\?",
+        ),
+        ("generated: true", "sources: [{kind: hub, id: a, repo: x, file: y}]", "repo"),
+        (
+            "generated: true",
+            "sources: [{kind: hub, id: a, repo: x/y, file: a/../../b, revision: c}]",
+            "points outside",
+        ),
+        (
+            "generated: true",
+            "sources: [{kind: raw, id: a, repo: x/y, file: a, revision: c, sha256: ff}]",
+            "sha256",
+        ),
+        ("name: tide", "name: ebb", "is named ebb"),
+    ],
+)
+def test_a_bad_card_is_refused_in_one_line(tmp_path, old, new, reason):
+    path = write(tmp_path, CARD.replace(old, new, 1))
+    with pytest.raises(EvalkitError, match=reason) as error:
+        cards.read(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_an_unknown_card_is_named():
+    with pytest.raises(EvalkitError, match="no such data card"):
+        cards.load("tides")
+
+
+def test_cards_are_found_in_a_checkout_and_where_the_package_carries_them(tmp_path, monkeypatch):
+    assert cards.folder().name == "data_cards"
+    (tmp_path / "data_cards").mkdir()
+    monkeypatch.setattr(cards, "FOLDERS", (tmp_path / "none", tmp_path / "data_cards"))
+    assert cards.folder() == tmp_path / "data_cards"
+    monkeypatch.setattr(cards, "FOLDERS", (tmp_path / "none",))
+    with pytest.raises(EvalkitError, match="data cards are missing"):
+        cards.folder()
