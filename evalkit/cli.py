@@ -56,7 +56,7 @@ def run(
     with store.lock():
         refused = _generate(todo, store, console)
         score_run(store, todo.config.scoring)
-    if len(todo.config.arms) > 1 and not refused:
+    if not refused:
         _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
     if refused:

@@ -99,8 +99,6 @@ def _compared(
         n_resamples=settings.resamples,
         seed=settings.seed,
     )
-    if len(scored) == 1:
-        raise EvalkitError("only one arm has scores: nothing to compare")
     twin = settings.repeat_of_baseline
     if twin is not None and twin in scored and twin != baseline:
         same = compare({baseline: scored[baseline], twin: scored[twin]}, baseline, options)
@@ -111,10 +109,6 @@ def _compared(
         }
         options = replace(options, noise_floors=floors)
     return compare(scored, baseline, options)
-
-
-def _flag_counts(rows: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
-    return Counter(flag for row in rows.values() for flag in row["flags"])
 
 
 def _columns(
@@ -145,6 +139,12 @@ def _check_prompts(store: RunStore, names: list[str], baseline: str) -> None:
                 )
 
 
+def methods(comparison: RunComparison) -> tuple[str, ...]:
+    """Methods that made the intervals, in order of first use."""
+    found = (row.result.method for row in comparison.result.rows if row.result is not None)
+    return tuple(dict.fromkeys(found))
+
+
 def as_rows(comparison: RunComparison) -> list[dict[str, Any]]:
     """Flat rows of compare.json."""
     return [_flat(row, comparison.metrics) for row in comparison.result.rows]
@@ -163,6 +163,8 @@ def _flat(row: Row, metrics: Mapping[str, str]) -> dict[str, Any]:
         "delta": result.delta if result else None,
         "ci_low": result.low if result else None,
         "ci_high": result.high if result else None,
+        "method": result.method if result else None,
+        "n_differing": result.n_differing if result else None,
         "p_value": result.p_value if result else None,
         "p_adjusted": row.p_adjusted,
         "verdict": row.verdict or "baseline",
@@ -175,6 +177,7 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
     data = {
         "baseline": comparison.result.baseline,
         "settings": comparison.settings.model_dump(mode="json"),
+        "methods": list(methods(comparison)),
         "signature": comparison.result.signature,
         "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
         "flags": {name: dict(counts) for name, counts in comparison.flags.items()},

@@ -200,6 +200,17 @@ def test_limit_takes_the_first_samples(recipe, tmp_path):
     assert evalkit("run", recipe(), "--out", out) == 2
 
 
+def test_one_arm_gets_a_table_of_its_scores(recipe, tmp_path, capsys):
+    text = RECIPE[: RECIPE.index('[[arms]]\nname = "again"')]
+    path = recipe('kind = "oracle"\ncorrupt = 0.0', text.replace("[256]", "[256, 300]"))
+    assert evalkit("run", path, "--out", tmp_path / "run") == 0
+    printed = capsys.readouterr().out
+    assert [line.split() for line in printed.splitlines() if line.startswith(" needle@")] == [
+        ["needle@256", "12", "1.000"],
+        ["needle@300", "12", "1.000"],
+    ]
+
+
 def start(path, out):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evalkit.compare import FLAGS, RunComparison
+from evalkit.compare import FLAGS, RunComparison, methods
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6
@@ -53,7 +53,7 @@ def summary(comparison: RunComparison) -> Grid:
     percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
     return Grid(
         f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
-        f" margin {comparison.settings.margin:g}",
+        f" margin {comparison.settings.margin:g}, intervals: {_methods(comparison)}",
         ("arm", "full layers", "lag", "score", "Δ", f"{percent} interval", "p (Holm)", "verdict"),
         tuple(rows),
         (1, 2, 3, 4, 6),
@@ -63,6 +63,8 @@ def summary(comparison: RunComparison) -> Grid:
 def by_task(comparison: RunComparison) -> Grid:
     """Score, difference and interval: one row per arm, or with many tasks one per task and arm."""
     tasks = [task["name"] for task in comparison.tasks]
+    if all(row.arm == comparison.result.baseline for row in comparison.result.rows):
+        return _alone(comparison)
     if len(tasks) > MOST_COLUMNS:
         return _tall(comparison)
     rows = []
@@ -80,6 +82,13 @@ def by_task(comparison: RunComparison) -> Grid:
     }
     head = ("arm", *(f"{task} (n={n.get(task, 0)})" for task in tasks))
     return Grid("by task: score, Δ [interval]", head, tuple(rows))
+
+
+def _alone(comparison: RunComparison) -> Grid:
+    """The scores of a run that has one arm."""
+    found = [_find(comparison, comparison.result.baseline, t["name"]) for t in comparison.tasks]
+    rows = tuple((row.task, str(row.n), number(row.score)) for row in found if row is not None)
+    return Grid("by task", ("task", "n", "score"), rows, (1, 2))
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -145,6 +154,12 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
             for note in row.notes:
                 cautions.setdefault(note, []).append(where)
     return lines + [f"{note}: {_few(places)}" for note, places in cautions.items()]
+
+
+def _methods(comparison: RunComparison) -> str:
+    """Methods of the intervals, and whether they were chosen by the situation."""
+    chosen = " (chosen by the data)" if comparison.settings.method == "auto" else ""
+    return ", ".join(methods(comparison)) + chosen
 
 
 def _grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:
