@@ -37,6 +37,7 @@ class RunComparison:
         flags: per arm, counts of error, empty and length.
         unfinished: per arm, (answered, planned) where they differ.
         settings: how arms were compared.
+        floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
     """
 
     result: Comparison
@@ -46,6 +47,7 @@ class RunComparison:
     flags: Mapping[str, Counter[str]]
     unfinished: Mapping[str, tuple[int, int]]
     settings: CompareConfig
+    floors: Mapping[str, float]
 
 
 def compare_run(
@@ -76,8 +78,9 @@ def compare_run(
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
     planned = sum(task["samples"] for task in run["tasks"])
+    options = _options(scored, baseline, settings)
     return RunComparison(
-        result=_compared(scored, baseline, settings),
+        result=compare(scored, baseline, options),
         arms=tuple(run["arms"]),
         tasks=tuple(run["tasks"]),
         metrics={item["task"]: item["metric"] for item in items.values()},
@@ -86,12 +89,12 @@ def compare_run(
         },
         unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
         settings=settings,
+        floors=options.noise_floors,
     )
 
 
-def _compared(
-    scored: Mapping[str, ArmScores], baseline: str, settings: CompareConfig
-) -> Comparison:
+def _options(scored: Mapping[str, ArmScores], baseline: str, settings: CompareConfig) -> Options:
+    """The choices of a comparison, with the noise floors of the A/A pair where there is one."""
     options = Options(
         margin=settings.margin,
         method=settings.method,
@@ -108,7 +111,7 @@ def _compared(
             if row.arm == twin and row.result is not None
         }
         options = replace(options, noise_floors=floors)
-    return compare(scored, baseline, options)
+    return options
 
 
 def _columns(
@@ -178,6 +181,7 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         "baseline": comparison.result.baseline,
         "settings": comparison.settings.model_dump(mode="json"),
         "methods": list(methods(comparison)),
+        "noise_floors": dict(comparison.floors),
         "signature": comparison.result.signature,
         "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
         "flags": {name: dict(counts) for name, counts in comparison.flags.items()},

@@ -182,7 +182,8 @@ class CompareConfig(Strict):
         repeat_of_baseline: a second run of the baseline (A/A), whose difference is the noise floor.
         margin: largest loss that is still acceptable, in score units (0.01 = one point).
         confidence: of the intervals.
-        method: ``bca`` or ``percentile``.
+        method: of the intervals; ``auto`` takes what the coverage table of docs/statistics.md
+            supports for each situation.
         resamples: bootstrap resamples.
         seed: of the resampling.
     """
@@ -191,7 +192,7 @@ class CompareConfig(Strict):
     repeat_of_baseline: str | None = None
     margin: float = Field(default=0.01, ge=0, le=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    method: Literal["bca", "percentile"] = "bca"
+    method: Literal["auto", "score", "t", "newcombe", "percentile", "bca", "studentized"] = "auto"
     resamples: int = Field(default=10_000, ge=100)
     seed: int = 0
 

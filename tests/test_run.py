@@ -93,12 +93,15 @@ def test_oracle_run_end_to_end(recipe, tmp_path, capsys):
     assert run["environment"]["packages"]["torch"]
     rows = json.loads((out / "compare.json").read_text())["rows"]
     keys = ["arm", "task", "metric", "n", "n_errors", "score", "baseline_score", "delta"]
-    keys += ["ci_low", "ci_high", "p_value", "p_adjusted", "verdict", "notes"]
+    keys += ["ci_low", "ci_high", "method", "n_differing", "p_value", "p_adjusted"]
+    keys += ["verdict", "notes"]
     assert list(rows[0]) == keys
     by_arm = {row["arm"]: row for row in rows if row["task"] == "needle@256"}
     assert by_arm["baseline"]["score"] == 1.0
     assert by_arm["again"]["delta"] == 0.0
-    assert by_arm["again"]["ci_low"] == by_arm["again"]["ci_high"] == 0.0
+    # Twelve equal answers are no proof of equality.
+    assert by_arm["again"]["ci_low"] < 0.0 < by_arm["again"]["ci_high"]
+    assert (by_arm["again"]["method"], by_arm["again"]["n_differing"]) == ("score", 0)
     assert by_arm["IndexCache 1/4"]["score"] < 1.0
     assert by_arm["IndexCache 1/4"]["n"] == 12
     assert (out / "report.md").read_text().startswith("# Comparison")

@@ -53,7 +53,7 @@ def summary(comparison: RunComparison) -> Grid:
     percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
     return Grid(
         f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
-        f" margin {comparison.settings.margin:g}, intervals: {_methods(comparison)}",
+        f" margin {comparison.settings.margin:g}{_methods(comparison)}",
         ("arm", "full layers", "lag", "score", "Δ", f"{percent} interval", "p (Holm)", "verdict"),
         tuple(rows),
         (1, 2, 3, 4, 6),
@@ -157,9 +157,12 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
 
 
 def _methods(comparison: RunComparison) -> str:
-    """Methods of the intervals, and whether they were chosen by the situation."""
+    """Methods of the intervals for a title, and whether the situation chose them."""
+    names = methods(comparison)
+    if not names:
+        return ""
     chosen = " (chosen by the data)" if comparison.settings.method == "auto" else ""
-    return ", ".join(methods(comparison)) + chosen
+    return f", intervals: {', '.join(names)}{chosen}"
 
 
 def _grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:
