@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evalkit import cli_serving
+from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
 from evalkit.types import EvalkitError
 
@@ -141,6 +142,7 @@ def export(
 
 app.add_typer(schedule_app, name="schedule")
 app.command()(cli_serving.check)
+app.add_typer(data_app, name="data")
 
 
 @app.command()
@@ -150,21 +152,6 @@ def tasks() -> None:
 
     for kind, name, text in describe():
         typer.echo(f"{kind:<8} {name:<18} {text}")
-
-
-data = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
-app.add_typer(data, name="data")
-
-
-@data.command()
-def prepare(
-    names: Annotated[list[str], typer.Argument(help="Data sets, for example ruler.")],
-) -> None:
-    """Fetch and verify what tasks need, so that later runs work offline."""
-    from evalkit.data.sources import prepare as fetch
-
-    for name, path in zip(names, fetch(names), strict=True):
-        typer.echo(f"{name}: {path}")
 
 
 def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:

@@ -102,6 +102,7 @@ class Card(Strict):
         homepage: where it is described.
         generated: made by this project, nothing or only raw material is fetched.
         sources: what is fetched.
+        uses: other cards whose sources serve here too.
         splits: samples per split and task; in a list, one number per length bin.
         counts: further numbers that the loader must reproduce.
     """
@@ -114,6 +115,7 @@ class Card(Strict):
     homepage: str = ""
     generated: bool = False
     sources: tuple[CardSource, ...] = ()
+    uses: tuple[Name, ...] = ()
     splits: dict[str, dict[str, Count | tuple[Count, ...]]] = Field(default_factory=dict)
     counts: dict[str, Count] = Field(default_factory=dict)
 

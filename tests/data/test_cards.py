@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,57 @@ def test_ruler_corpora_have_the_counts_of_the_card():
     for name in ("squad", "hotpotqa"):
         assert len(pool(name).questions) == counts[f"{name}_questions"]
         assert len(pool(name).documents) == counts[f"{name}_documents"]
+
+
+def test_generated_sets_have_the_counts_of_their_cards():
+    from evalkit.tasks.coreference import CoreferenceConfig, text
+    from evalkit.tasks.graphwalk import GraphWalkConfig
+    from evalkit.tasks.needle import KamradtConfig, NeedleConfig
+    from evalkit.tasks.needle.haystacks import FILLER
+    from evalkit.tasks.registry import build_all
+    from evalkit.tasks.ruler import RulerConfig
+
+    for name, section in {
+        "graphwalk": GraphWalkConfig(lengths=(4096,)),
+        "coreference": CoreferenceConfig(lengths=(4096,)),
+        "ruler": RulerConfig(tasks=("vt", "qa_1"), lengths=(4096,)),
+    }.items():
+        counts, cells = CARDS[name].counts, build_all([section], ROOT)
+        assert [len(cell) for cell in cells] == [counts["samples_per_cell"]] * len(cells)
+        assert section.seed == counts["seed"]
+        assert len(cells) == counts.get("cells_per_length", 2)
+    counts = CARDS["coreference"].counts
+    pools = {"forms": text.FORMS, "topics": text.TOPICS, "styles": text.STYLES}
+    assert {key: len(set(pool)) for key, pool in pools.items()} == {k: counts[k] for k in pools}
+    counts, needle = CARDS["needle"].counts, NeedleConfig(lengths=(512,))
+    (cell,) = build_all([needle], ROOT)
+    assert len(cell) == counts["depths"] * counts["repeats"] and needle.seed == counts["seed"]
+    assert len(set(FILLER)) == counts["filler_sentences"]
+    grid = build_all([KamradtConfig()], ROOT)
+    assert len(grid) == counts["kamradt_lengths"]
+    assert {len(cell) for cell in grid} == {counts["kamradt_depths"]}
+
+
+def test_the_training_text_of_the_small_model_has_the_counts_of_its_card():
+    import torch
+
+    from recipes.tiny import text, train, wording
+
+    texts, steps = {}, sum(phase.steps for phase in train.PHASES)
+    for step in range(steps):
+        place = torch.rand(1, generator=train._generator(0, step, 0)).item()
+        length, count = train._shape(train.phase_of(step, train.PHASES), place)
+        texts[length] = texts.get(length, 0) + count * train.SHARDS
+    card = CARDS["tiny_text"]
+    assert {f"tokens_{k}": n for k, n in sorted(texts.items())} == card.splits["train"]
+    assert sum(texts.values()) == card.counts["texts"]
+    assert sum(k * n for k, n in texts.items()) == card.counts["tokens"]
+    for step in (0, 200, 1000):  # the first batch of each phase is really of one of these shapes
+        ids, _ = train.draw_batch(0, step, 0, train.phase_of(step, train.PHASES))
+        assert ids.shape[1] in texts
+    assert len(text.example(0, 0, 96).ids) == 96
+    assert len(set(wording.adjectives())) == card.counts["adjectives"]
+    assert len(set(wording.nouns())) == card.counts["nouns"]
 
 
 def test_longbench_counts_agree_with_the_tasks():
@@ -184,6 +236,54 @@ def test_a_bad_card_is_refused_in_one_line(tmp_path, old, new, reason):
 def test_an_unknown_card_is_named():
     with pytest.raises(EvalkitError, match="no such data card"):
         cards.load("tides")
+
+
+def test_the_package_carries_the_cards():
+    import tomllib
+
+    setuptools = pytest.importorskip("setuptools")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    settings = project["tool"]["setuptools"]
+    included = settings["packages"]["find"]["include"]
+    packages = setuptools.find_namespace_packages(str(ROOT), include=included)
+    assert "evalkit.data_cards" in packages
+    assert "*.md" in settings["package-data"]["evalkit.data_cards"]
+    inside = sorted(path.name for path in (ROOT / "evalkit" / "data_cards").glob("*.md"))
+    assert inside == sorted(path.name for path in (ROOT / "data_cards").glob("*.md"))
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_reads_its_cards(tmp_path):
+    import shutil
+    import subprocess
+    import sys
+
+    pytest.importorskip("setuptools")
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("evalkit", "distill", "data_cards"):
+        skip = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=skip)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    install = [*pip, "install", "--no-deps", "--no-index", "--target", target, wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    show = "from evalkit.data import cards; print(*cards.load_all(), cards.folder())"
+    done = subprocess.run(
+        [sys.executable, "-c", show],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(target)},
+    )
+    *names, folder = done.stdout.split()
+    assert names == list(CARDS)
+    assert Path(folder).is_relative_to(target)
 
 
 def test_cards_are_found_in_a_checkout_and_where_the_package_carries_them(tmp_path, monkeypatch):

