@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distill.cli_export import export
 from distill.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Bring back what index reuse cost: train the indexers of the full layers, nothing else.",
 )
+
+app.command()(export)
 
 Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/distill.")]
 Out = Annotated[Path | None, typer.Option(help="Directory; default: runs/<recipe name>.")]
