@@ -11,6 +11,7 @@ import typer
 from evalkit import cli_serving
 from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
+from evalkit.console import open_console
 from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(
 
     todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent, limit)
     store = RunStore(out or Path("runs") / recipe.stem)
-    console = _console()
+    console = open_console()
     with store.lock():
         refused = _generate(todo, store, console)
         score_run(store, todo.config.scoring)
@@ -92,7 +93,7 @@ def compare(directory: RunDir, baseline: Baseline = None) -> None:
     """Compare the arms of a run: writes compare.json and report.md, prints the table."""
     from evalkit.store import RunStore
 
-    _compare(RunStore(directory), baseline, _console())
+    _compare(RunStore(directory), baseline, open_console())
 
 
 @app.command("import")
@@ -142,6 +143,7 @@ def export(
 
 app.add_typer(schedule_app, name="schedule")
 app.command()(cli_serving.check)
+app.command()(cli_serving.bench)
 app.add_typer(data_app, name="data")
 
 
@@ -150,8 +152,10 @@ def tasks() -> None:
     """List the tasks that a recipe can name."""
     from evalkit.tasks.registry import describe
 
-    for kind, name, text in describe():
-        typer.echo(f"{kind:<8} {name:<18} {text}")
+    rows = list(describe())
+    kinds, names = (max(len(row[i]) for row in rows) for i in (0, 1))
+    for kind, name, text in rows:
+        typer.echo(f"{kind:<{kinds}}  {name:<{names}}  {text}")
 
 
 def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:
@@ -198,15 +202,6 @@ def _compare(store: RunStore, baseline: str | None, console: Console) -> None:
     write_json(store, comparison)
     markdown.write(store, comparison)
     terminal.show(comparison, console)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 160)  # a pipe or file has no width to fit
-    return console
 
 
 def main() -> None:

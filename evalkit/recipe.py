@@ -120,12 +120,14 @@ def _index(node: list[Any], part: str, override: str) -> int:
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem in words, with the nearest known key for an unknown one."""
     first = error.errors(include_url=False)[0]
-    location = ".".join(str(part) for part in first["loc"])
+    unknown = first["type"] == "extra_forbidden"
+    path, sections = _section(first["loc"][:-1] if unknown else first["loc"], model)
+    path += [str(part) for part in first["loc"][-1:] if unknown]
+    location = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        key = str(first["loc"][-1])
-        known = sorted(_keys(model))
-        near = difflib.get_close_matches(key, known, n=1)
+    if unknown:
+        known = sorted({name for section in sections for name in section.model_fields})
+        near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.55)
         hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
         return f"unknown key {location}; {hint}{more}"
     message = first["msg"].removeprefix("Value error, ")
@@ -134,19 +136,34 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     return f"{location}: {message}{shown}{more}" if location else f"{message}{more}"
 
 
-def _keys(model: type[BaseModel]) -> set[str]:
-    """Every field name of a model and of the sections it holds."""
-    found: set[str] = set()
-    pending: list[Any] = [model]
-    seen: set[Any] = set()
-    while pending:
-        item = pending.pop()
-        if item in seen:
-            continue
-        seen.add(item)
-        if isinstance(item, type) and issubclass(item, BaseModel):
-            found.update(item.model_fields)
-            pending.extend(field.annotation for field in item.model_fields.values())
-        else:
-            pending.extend(getattr(item, "__args__", ()))
-    return found
+def _section(
+    location: Sequence[str | int], model: type[BaseModel]
+) -> tuple[list[str], set[type[BaseModel]]]:
+    """The path as the recipe writes it, and the sections it leads to.
+
+    Pydantic puts the `kind` of a section and the types of a union among the keys.
+    """
+    sections: set[type[BaseModel]] = {model}
+    path: list[str] = []
+    for part in location:
+        tagged = {m for m in sections if "kind" in m.model_fields and _kind(m) == part}
+        fields = [m.model_fields[part] for m in sections if part in m.model_fields]
+        if isinstance(part, int):
+            path.append(str(part))
+        elif tagged:
+            sections = tagged
+        elif fields:
+            path.append(part)
+            sections = {m for field in fields for m in _models(field.annotation)}
+    return path, sections
+
+
+def _kind(section: type[BaseModel]) -> Any:
+    return section.model_fields["kind"].default
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """Every section type that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {m for part in getattr(annotation, "__args__", ()) for m in _models(part)}

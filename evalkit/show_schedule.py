@@ -63,7 +63,10 @@ def resolve(
         ArmConfig,
         "schedule",
     )
-    return found, arm.schedule(found.native)
+    try:
+        return found, arm.schedule(found.native)
+    except EvalkitError as error:
+        raise EvalkitError(str(error).removeprefix(f"arm {target}: ")) from None
 
 
 def describe(schedule: ReuseSchedule) -> Iterator[str]:

@@ -295,7 +295,8 @@ def test_user_errors_are_one_line_and_exit_code_two(capsys, args, words, tmp_pat
     ("setting", "words"),
     [
         ("engin.kind=hf", "unknown key engin; did you mean engine?"),
-        ("engine.batch=3", "did you mean"),
+        ("engine.batch=3", "known keys: corrupt, kind, seed"),
+        ("tasks.0.lenghts=[300]", "did you mean lengths?"),
         ("compare.margin=lots", "compare.margin"),
         ("compare.baseline=none", "compare.baseline none is not an arm"),
         ("arms.0.retention=1/3x", "arm baseline: retention '1/3x'"),
