@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from evalkit.checkpoint import weights_hash
 from evalkit.config import ArmConfig, HfConfig
 from evalkit.dsa import (
@@ -119,6 +121,12 @@ class HfEngine:
                     ]
         except (ScheduleError, IndexerFileError) as error:
             raise EvalkitError(f"arm {arm.name}: {error}") from None
+        except torch.OutOfMemoryError as error:
+            raise EvalkitError(
+                f"arm {arm.name}: out of memory on {self.model.device}: lower engine.batch_tokens"
+                f" ({self.config.batch_tokens}) or engine.prefill_chunk"
+                f" ({self.config.prefill_chunk}); the same command goes on"
+            ) from error
 
     def _indexers(
         self, arm: ArmConfig, schedule: ReuseSchedule | None

@@ -97,6 +97,17 @@ def test_non_finite_logits_are_an_error_row(checkpoint, prompts):
     assert "non-finite" in answers[0].error
 
 
+def test_a_full_device_says_what_to_lower(checkpoint, prompts, monkeypatch):
+    made = engine(checkpoint)
+
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("tried to allocate 80.00 GiB")
+
+    monkeypatch.setattr(made.model, "forward", full)
+    with pytest.raises(EvalkitError, match=r"arm arm: out of memory.*lower engine\.batch_tokens"):
+        texts(made, prompts)
+
+
 def test_stop_strings_and_end_of_text(checkpoint, renderer):
     made = engine(checkpoint)
     plain = renderer.render(Sample("s/0", "s", WORDS, ("x",), "none", 12))
