@@ -1,0 +1,35 @@
+"""What the shipped model is for: it answers, it has a cliff, and so the demo shows something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evalkit.compare import as_rows, compare_run
+from evalkit.config import RunConfig
+from evalkit.plan import plan
+from evalkit.recipe import load
+from evalkit.runner import run
+from evalkit.score import score_run
+from evalkit.store import RunStore
+
+RECIPE = Path("recipes/eval/demo.toml")
+ARMS = ("baseline", "IndexCache 1/4", "IndexCache 1/8")
+
+
+@pytest.mark.slow
+def test_the_demo_models_curve_and_cliff(tmp_path):
+    config = load(RECIPE, RunConfig, ["compare.repeat_of_baseline='baseline'"])
+    arms = tuple(arm for arm in config.arms if arm.name in ARMS)
+    todo = plan(config.model_copy(update={"arms": arms}), RECIPE.resolve().parent, limit=40)
+    store = RunStore(tmp_path / "run")
+    with store.lock():
+        run(todo, store)
+        score_run(store)
+    score = {(row["arm"], row["task"]): row["score"] for row in as_rows(compare_run(store))}
+    for task in ("needle@512", "niah_single_1@512", "niah_multikey_2@512"):
+        assert score["baseline", task] >= 0.95
+        assert score["IndexCache 1/4", task] >= 0.9
+        assert score["IndexCache 1/8", task] <= 0.4
+    assert {entry["engagement"]["verdict"] for entry in store.read_run()["arms"]} == {"engaged"}
