@@ -41,6 +41,8 @@ class AppliedSchedule:
         decode_rows: bool [B, S] for a whole forward that contains both: True rows read the decode
             sources, False rows the prefill sources. Overrides `phase` while set.
         calls: how often each ordinal's indexer ran.
+        given: selections [B, S, topk] by ordinal that the next forwards begin with: of layers that
+            the caller keeps from running in them.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class AppliedSchedule:
         self.phase: Phase | None = None
         self.decode_rows: Tensor | None = None
         self.calls: Counter[int] = Counter()
+        self.given: dict[int, Tensor] = {}
         self._where = where
         self._observe = observe
         self._chunked = chunked
@@ -67,6 +70,7 @@ class AppliedSchedule:
             )
         self._thread = threading.get_ident()
         self._carrier.clear()
+        self._carrier.update(self.given)
 
     def _end(self, *_: Any) -> None:
         self._thread = None
