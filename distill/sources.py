@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,9 @@ def documents(config: DataConfig, tokenizer: Any, base_dir: Path) -> Iterator[Do
 
 def _tiny(source: TinyData, length: int) -> Iterator[Document]:
     """Texts of the generator, without its padding and without what it knows about answers."""
+    checkout = Path(__file__).resolve().parent.parent
+    if (checkout / "recipes" / "tiny" / "text.py").is_file() and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))  # a console script does not look in the working directory
     try:
         from recipes.tiny.text import example
         from recipes.tiny.tokenizer import PAD

@@ -9,7 +9,8 @@ from typing import Any
 
 from evalkit.checkpoint import model_layout
 from evalkit.config import THROUGHPUT_FIELDS, ArmConfig, RunConfig, resolve_model
-from evalkit.dsa.indexer_files import IndexerFileError, indexer_facts
+from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.indexer_files import IndexerFileError, indexer_facts, read_schedule
 from evalkit.server_config import PLACE_FIELDS
 from evalkit.tasks.base import Task
 from evalkit.tasks.registry import build_all
@@ -59,7 +60,11 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
     if limit is not None and limit < 1:
         raise EvalkitError(f"--limit {limit}: it must be 1 or more")
     config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
-    indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
+    indexers = {
+        arm.name: _indexer(arm, config.engine.kind)
+        for arm in config.arms
+        if arm.indexer is not None
+    }
     models = {
         arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
     }
@@ -71,7 +76,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
                     f"arm {arm.name}: {models[arm.name]} has no lightning indexer, a schedule"
                     " cannot act on it"
                 )
-            arm.schedule(found.native)
+            _fits(arm, found.native)
     return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
 
 
@@ -82,17 +87,44 @@ def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
     return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
 
 
-def _indexer(arm: ArmConfig) -> Mapping[str, Any]:
+def _indexer(arm: ArmConfig, engine: str) -> Mapping[str, Any]:
     """Facts of an arm's distilled indexers; files that cannot be used are refused."""
+    if engine == "openai_server":
+        raise EvalkitError(
+            f"arm {arm.name}: a server answers with the weights that it was started with; export"
+            " the indexers into a checkpoint (distill export), serve that and name it as model"
+        )
     try:
         return indexer_facts(Path(arm.indexer or ""))
     except IndexerFileError as error:
         raise EvalkitError(f"arm {arm.name}: {error}") from None
 
 
+def _fits(arm: ArmConfig, native: ReuseSchedule) -> None:
+    """Refuse a schedule that the model, or the arm's distilled indexers, cannot run under."""
+    schedule = arm.schedule(native)
+    if arm.indexer is None:
+        return
+    trained_for = read_schedule(Path(arm.indexer))
+    if trained_for.layer_ids != native.layer_ids:
+        raise EvalkitError(
+            f"arm {arm.name}: {arm.indexer} was trained for a model with indexers at layers"
+            f" {_span(trained_for.layer_ids)}, this one has them at {_span(native.layer_ids)}"
+        )
+    if schedule != trained_for:
+        raise EvalkitError(
+            f"arm {arm.name}: {arm.indexer} was trained for the schedule {trained_for}, not for"
+            f" {schedule}; leave the arm's schedule out to take that one"
+        )
+
+
+def _span(layers: tuple[int, ...]) -> str:
+    return f"{layers[0]}-{layers[-1]} ({len(layers)})"
+
+
 def identity(todo: Plan) -> dict[str, Any]:
     """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
-    recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring"})
+    recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
     for arm in recipe["arms"]:
         if arm["indexer"] is not None:  # what the files hold, not where they lie
