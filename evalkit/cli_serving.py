@@ -25,3 +25,20 @@ def check(
 
     for line in check_lines(url, recipe, arm, out, log):
         typer.echo(line)
+
+
+def bench(
+    recipe: Annotated[Path, typer.Argument(help="Recipe (TOML) with a section named bench.")],
+    out: OutOption = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override, for example bench.requests=64.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Print the last measurement with the quality of now.")
+    ] = False,
+) -> None:
+    """Speed of every arm on its servers, beside the quality of the same run directory."""
+    from evalkit.console import open_console
+    from evalkit.serving.bench.command import bench as measure
+
+    measure(recipe, out, set_ or (), again, open_console())

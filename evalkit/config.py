@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from evalkit.bench_config import BenchConfig
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.indexer_files import read_schedule
 from evalkit.recipe import Strict
@@ -208,6 +209,7 @@ class RunConfig(Strict):
         arms: the configurations under test.
         scoring: how answers are scored.
         compare: how they are compared.
+        bench: load of `evalkit bench`, which measures speed beside quality.
     """
 
     model: str | None = None
@@ -217,6 +219,7 @@ class RunConfig(Strict):
     arms: tuple[ArmConfig, ...] = Field(min_length=1)
     scoring: ScoringConfig = ScoringConfig()
     compare: CompareConfig = CompareConfig()
+    bench: BenchConfig | None = None
 
     @model_validator(mode="after")
     def _names(self) -> RunConfig:

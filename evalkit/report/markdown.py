@@ -9,9 +9,9 @@ from evalkit.store import RunStore, write_atomic
 
 def markdown(comparison: RunComparison) -> str:
     """The whole report."""
-    parts = ["# Comparison", "", *_table(summary(comparison))]
+    parts = ["# Comparison", "", *table_lines(summary(comparison))]
     if len(comparison.tasks) > 1:
-        parts += ["", *_table(by_task(comparison))]
+        parts += ["", *table_lines(by_task(comparison))]
     lines = notes(comparison, every_task=True)
     if lines:
         parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]
@@ -30,7 +30,8 @@ def write(store: RunStore, comparison: RunComparison) -> None:
     write_atomic(store.path / "report.md", markdown(comparison))
 
 
-def _table(grid: Grid) -> list[str]:
+def table_lines(grid: Grid) -> list[str]:
+    """A table as lines of Markdown."""
     from tabulate import tabulate
 
     align = ["right" if i in grid.right else "left" for i in range(len(grid.head))]

@@ -35,6 +35,7 @@ class FakeServer(Served):
         reports: dict[str, Any] | None = None,
         key: str | None = None,
         delay: float = 0.0,
+        piece_delay: float = 0.0,
         answer: Any = rule,
         reasoning: tuple[str, str] | None = None,
         done_event: bool = True,
@@ -46,6 +47,7 @@ class FakeServer(Served):
         self.reports = reports or {}
         self.key = key
         self.delay = delay
+        self.piece_delay = piece_delay
         self.answer = answer
         self.reasoning = reasoning
         self.done_event = done_event
@@ -141,7 +143,7 @@ class FakeServer(Served):
             text = {"delta": {"content": piece}} if chat else {"text": piece}
             writer.write(event({"index": 0, "finish_reason": None, **text}))
             await writer.drain()
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.piece_delay)
         last = {"delta": {}} if chat else {"text": ""}
         if self.done_event:  # vLLM, SGLang: finish reason, then usage, then [DONE]
             writer.write(event({"index": 0, "finish_reason": reason, **last}))

@@ -74,6 +74,7 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        asyncio.run_coroutine_threadsafe(self._finish(), self.loop).result(10)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
 
@@ -99,6 +100,13 @@ class Served:
             self._server = None
         for writer in list(self._writers):
             writer.transport.abort()
+
+    async def _finish(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

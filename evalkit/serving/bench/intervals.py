@@ -1,4 +1,9 @@
-"""Intervals of speeds: a bootstrap over requests for latencies, over blocks of time for rates."""
+"""Intervals of speeds: a bootstrap over requests for latencies, over blocks of time for rates.
+
+Both resample whole units (a request with all its pieces, a stretch of time with all its tokens) and
+divide a sum by a sum, so that a mean over pieces or a rate keeps its own denominator. Two arms are
+resampled independently. Percentile intervals, seeded.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evalkit.serving.bench.drive import Timing
-from evalkit.serving.bench.measure import Floats, Window, token_times
+from evalkit.serving.bench.measure import Floats, Part, gaps, token_times, tpot, ttft
 
 BLOCKS = 20  # stretches of equal length that a window is cut into
+_CHUNK = 2**22  # drawn units in memory at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class How:
     """How intervals are made."""
 
     confidence: float = 0.95
@@ -31,78 +37,97 @@ class Settings:
     seed: int = 0
 
 
-def over_requests(
-    requests: Sequence[Timing], statistic: Callable[[Sequence[Timing]], float], how: Settings
-) -> Estimate:
-    """A statistic of requests, requests resampled whole (pieces of one answer stay together)."""
-    drawn = _drawn_requests(requests, statistic, how, 0)
-    return _estimate(statistic(requests), drawn, how)
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Units that are resampled: Σ above ÷ Σ below is the statistic.
+
+    Attributes:
+        above: [units].
+        below: [units].
+    """
+
+    above: Floats
+    below: Floats
+
+    @property
+    def value(self) -> float:
+        """The statistic; nan where nothing was measured."""
+        below = float(self.below.sum())
+        return float(self.above.sum()) / below if below > 0 else float("nan")
 
 
-def ratio_over_requests(
-    arm: Sequence[Timing],
-    base: Sequence[Timing],
-    statistic: Callable[[Sequence[Timing]], float],
-    how: Settings,
-) -> Estimate:
-    """arm ÷ base of a statistic; the two are resampled independently."""
-    above = _drawn_requests(arm, statistic, how, 1)
-    below = _drawn_requests(base, statistic, how, 2)
-    return _estimate(statistic(arm) / statistic(base), above / below, how)
+def estimate(sums: Sums, how: How) -> Estimate:
+    """The statistic with its interval."""
+    return _interval(sums.value, _drawn(sums, how, 0), how)
 
 
-def rate_over_blocks(rounds: Sequence[tuple[Window, Sequence[Timing]]], how: Settings) -> Estimate:
-    """Output tokens per second of one arm, blocks of time resampled."""
-    tokens, seconds = blocks(rounds)
-    drawn = _drawn_rates(tokens, seconds, how, 3)
-    return _estimate(float(tokens.sum() / seconds.sum()), drawn, how)
+def ratio(arm: Sums, base: Sums, how: How) -> Estimate:
+    """arm ÷ base with its interval."""
+    return _interval(arm.value / base.value, _drawn(arm, how, 1) / _drawn(base, how, 2), how)
 
 
-def ratio_over_blocks(
-    arm: Sequence[tuple[Window, Sequence[Timing]]],
-    base: Sequence[tuple[Window, Sequence[Timing]]],
-    how: Settings,
-) -> Estimate:
-    """arm ÷ base of output tokens per second, blocks of time resampled independently."""
-    above, below = blocks(arm), blocks(base)
-    value = float((above[0].sum() / above[1].sum()) / (below[0].sum() / below[1].sum()))
-    drawn = _drawn_rates(*above, how, 4) / _drawn_rates(*below, how, 5)
-    return _estimate(value, drawn, how)
-
-
-def blocks(rounds: Sequence[tuple[Window, Sequence[Timing]]]) -> tuple[Floats, Floats]:
-    """Tokens and seconds of every block; each window is cut into `BLOCKS` equal ones."""
-    tokens, seconds = [], []
-    for window, timings in rounds:
+def rate(parts: Sequence[Part]) -> Sums:
+    """Output tokens per second: blocks of time, every window cut into `BLOCKS` equal ones."""
+    tokens, seconds = [np.zeros(0)], [np.zeros(0)]
+    for window, timings in parts:
         times, weights = token_times(timings)
         edges = np.linspace(window.start, window.end, BLOCKS + 1)
         counts, _ = np.histogram(times, edges, weights=weights)
-        tokens.append(counts)
+        tokens.append(counts.astype(np.float64))
         seconds.append(np.diff(edges))
-    return np.concatenate(tokens), np.concatenate(seconds)
+    return Sums(np.concatenate(tokens), np.concatenate(seconds))
 
 
-def _drawn_requests(
-    requests: Sequence[Timing],
-    statistic: Callable[[Sequence[Timing]], float],
-    how: Settings,
-    stream: int,
-) -> Floats:
+def latency(name: str, parts: Sequence[Part]) -> Sums:
+    """Mean TTFT, TPOT or ITL: requests.
+
+    Args:
+        name: ``ttft``, ``tpot`` or ``itl``.
+        parts: windows of one kind.
+    """
+    pairs = [_OF[name](timing) for window, _ in parts for timing in window.requests]
+    data = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
+    return Sums(data[:, 0], data[:, 1])
+
+
+def _one_tpot(timing: Timing) -> tuple[float, float]:
+    return (tpot(timing), 1.0) if timing.output_tokens > 1 else (0.0, 0.0)
+
+
+def _all_gaps(timing: Timing) -> tuple[float, float]:
+    found = gaps(timing)
+    return sum(found), float(len(found))
+
+
+_OF: dict[str, Callable[[Timing], tuple[float, float]]] = {
+    "ttft": lambda timing: (ttft(timing), 1.0),
+    "tpot": _one_tpot,
+    "itl": _all_gaps,
+}
+
+
+def _drawn(sums: Sums, how: How, stream: int) -> Floats:
+    """[resamples] the statistic of units drawn with replacement."""
+    count = len(sums.above)
+    if count == 0:
+        return np.full(how.resamples, np.nan)
     rng = np.random.default_rng([how.seed, stream])
-    count = len(requests)
-    picks = rng.integers(0, count, (how.resamples, count))
-    return np.array([statistic([requests[i] for i in row]) for row in picks])
+    found = []
+    left = how.resamples
+    while left:
+        rows = min(left, max(1, _CHUNK // count))
+        picks = rng.integers(0, count, (rows, count))
+        below = sums.below[picks].sum(axis=1)
+        below[below <= 0] = np.nan
+        found.append(sums.above[picks].sum(axis=1) / below)
+        left -= rows
+    return np.concatenate(found)
 
 
-def _drawn_rates(tokens: Floats, seconds: Floats, how: Settings, stream: int) -> Floats:
-    rng = np.random.default_rng([how.seed, stream])
-    picks = rng.integers(0, len(tokens), (how.resamples, len(tokens)))
-    drawn: Floats = tokens[picks].sum(axis=1) / seconds[picks].sum(axis=1)
-    return drawn
-
-
-def _estimate(value: float, drawn: Floats, how: Settings) -> Estimate:
-    """Percentile interval."""
+def _interval(value: float, drawn: Floats, how: How) -> Estimate:
+    usable = drawn[np.isfinite(drawn)]
+    if len(usable) == 0:
+        return Estimate(value, float("nan"), float("nan"))
     tail = 100 * (1 - how.confidence) / 2
-    low, high = np.nanpercentile(drawn, [tail, 100 - tail])
+    low, high = np.percentile(usable, [tail, 100 - tail])
     return Estimate(value, float(low), float(high))

@@ -11,6 +11,8 @@ from evalkit.bench_config import BenchConfig
 from evalkit.prompts import hash_ids
 from evalkit.types import EvalkitError, Prompt, Sample
 
+FEWEST_WORDS = 100  # with fewer, prompts would repeat themselves
+
 
 def prompts(
     config: BenchConfig, tokenizer: Any, count: int, *, as_text: bool, first: int = 0
@@ -26,13 +28,12 @@ def prompts(
         first: number of the first one, so that warm-up and rounds do not repeat each other.
     """
     text = _text(config)
+    usable = [] if text is not None else _usable(tokenizer, as_text)
+    size = config.input_tokens * (2 if as_text else 1)  # what is too long is cut
     found = []
     for number in range(first, first + count):
         rng = random.Random(f"{config.seed}/{number}")
-        if text is None:
-            ids = _random_ids(tokenizer, rng, config.input_tokens)
-        else:
-            ids = _stretch(tokenizer, text, rng, config.input_tokens)
+        ids = rng.choices(usable, k=size) if text is None else _stretch(tokenizer, text, rng, size)
         found.append(_prompt(config, tokenizer, number, ids, as_text))
     return found
 
@@ -56,24 +57,41 @@ def _prompt(
 ) -> Prompt:
     text = str(tokenizer.decode(list(ids)))
     if as_text:
-        ids = tokenizer.encode(text)
-        while len(ids) > config.input_tokens:  # special tokens, and text that splits otherwise
-            text = str(tokenizer.decode(ids[: config.input_tokens], skip_special_tokens=True))
-            shorter = tokenizer.encode(text)
-            if len(shorter) >= len(ids):
-                shorter = tokenizer.encode(text[: -max(1, len(text) // 50)])
-                text = text[: -max(1, len(text) // 50)]
-            ids = shorter
+        text, ids = _fitting(tokenizer, ids, config.input_tokens)
     sample = Sample(
         f"bench/{number}", "bench", text, ("x",), "none", config.output_tokens, chat=False
     )
     return Prompt(sample, tuple(ids), text, hash_ids(ids))
 
 
-def _random_ids(tokenizer: Any, rng: random.Random, count: int) -> list[int]:
+def _fitting(tokenizer: Any, ids: Sequence[int], size: int) -> tuple[str, list[int]]:
+    """Text of the longest run of tokens that the tokenizer reads as `size` tokens at most.
+
+    Text may split into other tokens than it was made of, and special tokens come on top.
+    """
+
+    def read(count: int) -> tuple[str, list[int]]:
+        text = str(tokenizer.decode(list(ids[:count])))
+        return text, list(tokenizer.encode(text))
+
+    low, high = 1, len(ids)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if len(read(middle)[1]) <= size else (low, middle - 1)
+    return read(low)
+
+
+def _usable(tokenizer: Any, as_text: bool) -> list[int]:
+    """Tokens that are not special; for text, words that come back as the tokens they were."""
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
     usable = [i for i in range(len(tokenizer)) if i not in special]
-    return [rng.choice(usable) for _ in range(count)]
+    if not as_text:
+        return usable
+    texts = {i: str(tokenizer.decode([i])) for i in usable}
+    words = [i for i, text in texts.items() if text[:1] == " " and text[1:].isalnum()]
+    stable = [i for i in words if tokenizer.encode(texts[i], add_special_tokens=False) == [i]]
+    whole = [i for i, text in texts.items() if "\ufffd" not in text]
+    return stable if len(stable) >= FEWEST_WORDS else whole
 
 
 def _text(config: BenchConfig) -> str | None:

@@ -48,6 +48,10 @@ class Window:
         return self.end - self.start
 
 
+Part = tuple[Window, Sequence[Timing]]
+"""A window, and all requests of its round."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Mean and quantiles; nan where nothing was measured."""
@@ -117,22 +121,43 @@ def steady_span(timings: Sequence[Timing]) -> tuple[float, float]:
     return start, end
 
 
-def measure(window: Window, timings: Sequence[Timing], cards: int) -> Measures:
-    """Latencies of the window's requests, and the tokens of all requests that arrived in it."""
-    times, weights = token_times(timings)
-    inside = (times >= window.start) & (times <= window.end)
-    tokens = float(weights[inside].sum())
-    rate = tokens / window.seconds if window.seconds > 0 else math.nan
+def parts(rounds: Sequence[Sequence[Timing]], name: str) -> list[Part]:
+    """The windows of one kind, one per round; none where a round has no steady window."""
+    found = []
+    for timings in rounds:
+        whole, steady = windows(timings)
+        window = whole if name == "whole" else steady
+        if window is None or not whole.requests:
+            return []
+        found.append((window, timings))
+    return found
+
+
+def measure(rounds: Sequence[Part], cards: int) -> Measures:
+    """Latencies of the windows' requests, and the tokens of all requests that arrived in them.
+
+    Args:
+        rounds: windows of one kind, with all requests of their round; tokens and seconds add up.
+        cards: accelerators of the servers together.
+    """
+    tokens, seconds = 0.0, 0.0
+    for window, timings in rounds:
+        times, weights = token_times(timings)
+        inside = (times >= window.start) & (times <= window.end)
+        tokens += float(weights[inside].sum())
+        seconds += window.seconds
+    requests = [t for window, _ in rounds for t in window.requests]
+    rate = tokens / seconds if seconds > 0 else math.nan
     return Measures(
-        window=window.name,
-        seconds=window.seconds,
-        requests=len(window.requests),
+        window=rounds[0][0].name,
+        seconds=seconds,
+        requests=len(requests),
         output_tokens=tokens,
         tokens_per_second=rate,
         per_card=rate / cards,
-        ttft=spread([ttft(t) for t in window.requests]),
-        tpot=spread([tpot(t) for t in window.requests if t.output_tokens > 1]),
-        itl=spread([gap for t in window.requests for gap in gaps(t)]),
+        ttft=spread([ttft(t) for t in requests]),
+        tpot=spread([tpot(t) for t in requests if t.output_tokens > 1]),
+        itl=spread([gap for t in requests for gap in gaps(t)]),
     )
 
 
