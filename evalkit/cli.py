@@ -12,7 +12,6 @@ from evalkit import cli_serving
 from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
 from evalkit.console import open_console
-from evalkit.console import open_console
 from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
@@ -144,7 +143,6 @@ def export(
 
 app.add_typer(schedule_app, name="schedule")
 app.command()(cli_serving.check)
-app.command()(cli_serving.bench)
 app.command()(cli_serving.bench)
 app.add_typer(data_app, name="data")
 
