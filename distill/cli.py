@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distill.cli_export import export
+from distill.cli_plan import plan
 from distill.cli_search import search
 from distill.errors import EvalkitError
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 app.command()(export)
 app.command()(search)
+app.command()(plan)
 
 Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/distill.")]
 Out = Annotated[Path | None, typer.Option(help="Directory; default: runs/<recipe name>.")]

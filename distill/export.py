@@ -216,11 +216,10 @@ def checkpoint_names(checkpoint: Checkpoint, names: Mapping[str, Tensor]) -> dic
     rest = {name: tensor for name, tensor in names.items() if name not in found}
     if not rest:
         return found
-    from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.core_model_loading import revert_weight_conversion
 
-    with init_empty_weights():
+    with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint.directory))
     for name, tensor in rest.items():
         for stored in revert_weight_conversion(model, {name: tensor}):
