@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalkit import cli_serving
+from evalkit import cli_report, cli_serving
 from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
 from evalkit.console import open_console
@@ -47,12 +47,18 @@ def run(
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
     from evalkit.config import RunConfig
+    from evalkit.engines import help_first_process
+    from evalkit.engines.ranks import is_helper
     from evalkit.plan import plan
     from evalkit.recipe import load
     from evalkit.score import score_run
     from evalkit.store import RunStore
 
-    todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent, limit)
+    config = load(recipe, RunConfig, set_ or ())
+    if is_helper():
+        help_first_process(config.engine)
+        return
+    todo = plan(config, recipe.resolve().parent, limit)
     store = RunStore(out or Path("runs") / recipe.stem)
     console = open_console()
     with store.lock():
@@ -143,6 +149,7 @@ def export(
 
 app.add_typer(schedule_app, name="schedule")
 app.command()(cli_serving.check)
+app.command()(cli_report.report)
 app.command()(cli_serving.bench)
 app.add_typer(data_app, name="data")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ class RunComparison:
         unfinished: per arm, (answered, planned) where they differ.
         settings: how arms were compared.
         floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
+        scored: scores of every arm that has some.
     """
 
     result: Comparison
@@ -48,6 +49,7 @@ class RunComparison:
     unfinished: Mapping[str, tuple[int, int]]
     settings: CompareConfig
     floors: Mapping[str, float]
+    scored: Mapping[str, ArmScores]
 
 
 def compare_run(
@@ -90,6 +92,36 @@ def compare_run(
         unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
         settings=settings,
         floors=options.noise_floors,
+        scored=scored,
+    )
+
+
+def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Comparison:
+    """The same comparison over some tasks only; its macro average is over those.
+
+    Arms that have none of them are left out.
+
+    Raises:
+        EvalkitError: the baseline has none of them.
+    """
+    some = {
+        name: part for name, scores in comparison.scored.items() if (part := _only(scores, tasks))
+    }
+    baseline, settings = comparison.result.baseline, comparison.settings
+    return compare(some, baseline, _options(some, baseline, settings))
+
+
+def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
+    """The samples of some tasks, or None."""
+    keep = [k for k, task in enumerate(scores.tasks) if task in tasks]
+    if not keep:
+        return None
+    return ArmScores(
+        ids=[scores.ids[k] for k in keep],
+        tasks=[scores.tasks[k] for k in keep],
+        scores=[scores.scores[k] for k in keep],
+        clusters=[scores.clusters[k] for k in keep],
+        errors=[scores.errors[k] for k in keep],
     )
 
 
@@ -97,10 +129,13 @@ def _options(scored: Mapping[str, ArmScores], baseline: str, settings: CompareCo
     """The choices of a comparison, with the noise floors of the A/A pair where there is one."""
     options = Options(
         margin=settings.margin,
+        margins=settings.margins,
         method=settings.method,
         confidence=settings.confidence,
         n_resamples=settings.resamples,
         seed=settings.seed,
+        adjust=settings.adjust,
+        over=settings.over,
     )
     twin = settings.repeat_of_baseline
     if twin is not None and twin in scored and twin != baseline:

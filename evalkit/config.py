@@ -182,20 +182,26 @@ class CompareConfig(Strict):
         baseline: arm that the others are compared with; default: the first.
         repeat_of_baseline: a second run of the baseline (A/A), whose difference is the noise floor.
         margin: largest loss that is still acceptable, in score units (0.01 = one point).
+        margins: other margins, by task, or for ``macro``.
         confidence: of the intervals.
         method: of the intervals; ``auto`` takes what the coverage table of docs/statistics.md
             supports for each situation.
         resamples: bootstrap resamples.
         seed: of the resampling.
+        adjust: of the p-values for several arms.
+        over: p-values adjusted together: those of all arms on a task, or on all tasks.
     """
 
     baseline: str | None = None
     repeat_of_baseline: str | None = None
     margin: float = Field(default=0.01, ge=0, le=1)
+    margins: dict[str, float] = Field(default_factory=dict)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     method: Literal["auto", "score", "t", "newcombe", "percentile", "bca", "studentized"] = "auto"
     resamples: int = Field(default=10_000, ge=100)
     seed: int = 0
+    adjust: Literal["holm", "benjamini-hochberg"] = "holm"
+    over: Literal["arms", "arms and tasks"] = "arms"
 
 
 class RunConfig(Strict):

@@ -6,7 +6,7 @@ in brightness, and in a difference (orange, white, violet) what is worse is hatc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evalkit.report.style import plain
 from evalkit.store import RunStore, slug
 from evalkit.types import EvalkitError
 
@@ -98,12 +99,13 @@ def heat(
     return Heat(section, lengths, depths, means, counts, "characters" if characters else "tokens")
 
 
-def write(store: RunStore, baseline: str | None = None) -> list[Path]:
-    """Heat maps of a scored run, as PNG and SVG into its folder ``plots``.
+def write(store: RunStore, baseline: str | None = None, folder: Path | None = None) -> list[Path]:
+    """Heat maps of a scored run, as PNG and SVG.
 
     Args:
         store: the run.
         baseline: differences are taken to this arm; default: the recipe's, else the first.
+        folder: default: ``plots`` in the run.
 
     Returns:
         the files; empty where no task has lengths and depths.
@@ -111,53 +113,78 @@ def write(store: RunStore, baseline: str | None = None) -> list[Path]:
     Raises:
         EvalkitError: no run here, or the baseline is no arm of it.
     """
+    folder = folder or store.path / "plots"
+    files: list[Path] = []
+    for name, _, figure in figures(store, baseline):
+        files += save(figure, folder / name)
+    return files
+
+
+def figures(store: RunStore, baseline: str | None = None) -> Iterator[tuple[str, str, Figure]]:
+    """(file name, title, figure) of every heat map; arguments and errors are those of `write`."""
     run = store.read_run()
     names = [entry["name"] for entry in run["arms"]]
     chosen = baseline or run.get("recipe", {}).get("compare", {}).get("baseline") or names[0]
     if chosen not in names:
         raise EvalkitError(f"baseline {chosen}: no such arm ({', '.join(names)})")
+    for section, maps in maps_of(store, names).items():
+        for name, own in maps.items():
+            file = f"heatmap-{slug(section)}-{slug(name)}"
+            yield file, f"{section}: {name}", draw(own, name)
+            if name != chosen and chosen in maps:
+                title = f"{section}: {name} minus {chosen}"
+                figure = draw_difference(own, maps[chosen], name, chosen)
+                yield f"{file}-minus-{slug(chosen)}", title, figure
+
+
+def maps_of(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, Heat]]:
+    """Section -> arm -> map, of the arms that have scores there."""
     items = store.read_items()
     scores = {name: store.read_scores(name) for name in names}
-    files: list[Path] = []
-    for section, ids in sections(items).items():
-        maps = {
+    return {
+        section: {
             name: heat(section, ids, items, scores[name])
             for name in names
             if any(i in scores[name] for i in ids)
         }
-        for name, own in maps.items():
-            path = store.path / "plots" / f"heatmap-{slug(section)}-{slug(name)}"
-            files += save(draw(own, name), path)
-            if name != chosen and chosen in maps:
-                figure = draw_difference(own, maps[chosen], name, chosen)
-                files += save(figure, path.with_name(f"{path.name}-minus-{slug(chosen)}"))
-    return files
+        for section, ids in sections(items).items()
+    }
 
 
 def draw(own: Heat, arm: str) -> Figure:
     """One arm: dark is 0, light is 1."""
     figure, axes = _frame(own, f"{own.section}: {arm}")
-    image = axes.pcolormesh(own.scores, cmap="cividis", vmin=0, vmax=1)
-    figure.colorbar(image, ax=axes, label="score", pad=0.02)
-    _numbers(axes, own.scores, signed=False)
+    figure.colorbar(paint(axes, own), ax=axes, label="score", pad=0.02)
     return figure
 
 
 def draw_difference(own: Heat, base: Heat, arm: str, baseline: str) -> Figure:
     """One arm minus another: orange and hatched is worse, violet is better, white is equal."""
+    change = own.scores - base.scores
+    figure, axes = _frame(own, f"{own.section}: {arm} minus {baseline}")
+    image = paint_difference(axes, change, max(0.1, float(np.nanmax(np.abs(change), initial=0.0))))
+    label = "difference of scores (hatched: worse)"
+    figure.colorbar(image, ax=axes, label=label, pad=0.02)
+    return figure
+
+
+def paint(axes: Axes, own: Heat) -> Any:
+    """Fill axes with the scores of one arm; returns what a colour bar describes."""
+    image = axes.pcolormesh(own.scores, cmap="cividis", vmin=0, vmax=1)
+    _numbers(axes, own.scores, signed=False)
+    return image
+
+
+def paint_difference(axes: Axes, change: NDArray[np.float64], top: float) -> Any:
+    """Fill axes with differences [depths, lengths] on a scale of -top to top."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    change = own.scores - base.scores
     colours = LinearSegmentedColormap.from_list("worse to better", DIVERGING)
-    figure, axes = _frame(own, f"{own.section}: {arm} minus {baseline}")
-    top = max(0.1, float(np.nanmax(np.abs(change), initial=0.0)))
     image = axes.pcolormesh(change, cmap=colours, vmin=-top, vmax=top)
     worse = np.ma.masked_where(~(change < 0), change)
     axes.pcolor(worse, cmap=colours, vmin=-top, vmax=top, hatch="////", edgecolor="0.1", lw=0)
-    label = "difference of scores (hatched: worse)"
-    figure.colorbar(image, ax=axes, label=label, pad=0.02)
     _numbers(axes, change, signed=True)
-    return figure
+    return image
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -168,6 +195,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
     files = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     with mpl.rc_context({"svg.hashsalt": "evalkit", "svg.fonttype": "path"}):
         figure.savefig(files[0], dpi=150, metadata={"Software": None})
+        figure.set_layout_engine("none")  # it is laid out; twice takes twice as long
         figure.savefig(files[1], metadata={"Date": None, "Creator": None})
     return files
 
@@ -185,17 +213,22 @@ def _frame(own: Heat, title: str) -> tuple[Figure, Axes]:
     seen = own.counts[own.counts > 0]
     fewest, most = (int(seen.min()), int(seen.max())) if seen.size else (0, 0)
     many = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    axes.set_title(f"{title}\nsamples per cell: {many}", fontsize="medium")
+    axes.set_title(f"{plain(title)}\nsamples per cell: {many}", fontsize="medium")
     axes.set_xlabel(f"length ({own.unit})")
     axes.set_ylabel("depth of the needle (%)")
-    axes.set_facecolor("0.85")
-    at, shown = _ticks([_short(length) for length in own.lengths])
-    axes.set_xticks(at, shown, rotation=0 if columns <= NUMBERS else 45)
-    axes.set_yticks(*_ticks([f"{depth:.3g}" for depth in own.depths]))
-    axes.invert_yaxis()
+    place_ticks(axes, own)
     for y, x in np.argwhere(own.counts == 0):
         axes.text(x + 0.5, y + 0.5, "×", ha="center", va="center", color="0.4")
     return figure, axes
+
+
+def place_ticks(axes: Axes, own: Heat) -> None:
+    """Lengths to the right, depths downwards; what was not asked is grey."""
+    axes.set_facecolor("0.85")
+    at, shown = _ticks([_short(length) for length in own.lengths])
+    axes.set_xticks(at, shown, rotation=0 if len(own.lengths) <= NUMBERS else 45)
+    axes.set_yticks(*_ticks([f"{depth:.3g}" for depth in own.depths]))
+    axes.set_ylim(len(own.depths), 0)
 
 
 def _ticks(labels: Sequence[str]) -> tuple[list[float], list[str]]:

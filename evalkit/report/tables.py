@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from evalkit.compare import FLAGS, RunComparison, methods
+from evalkit.report.layout import in_force
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6
 """Tasks side by side at most; more of them are rows."""
+
+ALWAYS = ("error", "length", "unclosed", "truncated")
+"""Counts that are told when they are zero, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,16 @@ def summary(comparison: RunComparison) -> Grid:
     return Grid(
         f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
         f" margin {comparison.settings.margin:g}{_methods(comparison)}",
-        ("arm", "full layers", "lag", "score", "Δ", f"{percent} interval", "p (Holm)", "verdict"),
+        (
+            "arm",
+            "full layers",
+            "lag",
+            "score",
+            "Δ",
+            f"{percent} interval",
+            adjusted(comparison),
+            "verdict",
+        ),
         tuple(rows),
         (1, 2, 3, 4, 6),
     )
@@ -113,6 +126,21 @@ def _tall(comparison: RunComparison) -> Grid:
     return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
 
 
+def counts(comparison: RunComparison) -> Grid:
+    """Answers and what went wrong with them, one row per arm."""
+    planned = sum(task["samples"] for task in comparison.tasks)
+    seen = {flag for found in comparison.flags.values() for flag in found}
+    shown = [flag for flag in FLAGS if flag in seen or flag in ALWAYS]
+    rows = []
+    for arm in comparison.arms:
+        name = arm["name"]
+        answered, _ = comparison.unfinished.get(name, (planned, planned))
+        found: Mapping[str, int] = comparison.flags.get(name, {})
+        rows.append((name, f"{answered} of {planned}", *(str(found.get(f, 0)) for f in shown)))
+    head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
+    return Grid("answers", head, tuple(rows), tuple(range(1, len(head))))
+
+
 def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
     """What must be known beside the numbers, one line each.
 
@@ -130,7 +158,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
     departures = {
-        task["name"]: ", ".join(f"{k} = {_short(v)}" for k, v in task["deviations"].items())
+        task["name"]: ", ".join(f"{k} = {short(v)}" for k, v in task["deviations"].items())
         for task in comparison.tasks
         if task.get("deviations")
     }
@@ -144,7 +172,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
     for arm in comparison.arms:
-        verdict = arm.get("engagement", {}).get("verdict", "")
+        verdict = in_force(arm)
         if verdict and not verdict.startswith(("engaged", "not applicable")):
             lines.append(f"{arm['name']}: schedule {verdict}")
     cautions: dict[str, list[str]] = {}
@@ -199,6 +227,11 @@ def _cell(row: Row) -> str:
     return f"{number(row.score)} {difference(row)} {interval(row)}"
 
 
+def adjusted(comparison: RunComparison) -> str:
+    """Head of the column of p-values."""
+    return f"p ({'Holm' if comparison.settings.adjust == 'holm' else 'BH'})"
+
+
 def number(value: float | None) -> str:
     """0.957, or a dash."""
     return "–" if value is None else f"{value:.3f}"
@@ -221,7 +254,7 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """A value for one line; the hash of a word list stays in run.json."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 4:
         return f"{len(value)} entries"

@@ -55,8 +55,8 @@ def closed_form(arm: int, parts: Sequence[Stratum], method: str, confidence: flo
 
 
 def _few(m: Moments | None, method: str, confidence: float) -> str | None:
-    if m is None or method != "score" or m.x + m.y >= FEW_DIFFERENCES:
-        return None
+    if m is None or method != "score" or not 0.0 < m.x + m.y < FEW_DIFFERENCES:
+        return None  # where none differs, another caution says how many still may
     return f"few samples differ: the interval covers more than {confidence:.0%}"
 
 

@@ -1,0 +1,218 @@
+"""The report as one HTML file: no network, no outside script, model output shown and never run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.compare import RunComparison
+from evalkit.report import figures, words
+from evalkit.report.browser import KEEP_ALL, samples, script_json
+from evalkit.report.heatsheet import needle_maps, sheet
+from evalkit.report.layout import by_benchmark, model_name
+from evalkit.report.provenance import grids
+from evalkit.report.style import inline_svg, page_colours
+from evalkit.report.tables import Grid, by_task, counts, notes, summary
+from evalkit.store import RunStore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BADGES = {"no worse": "good", "worse": "bad", "undecided": "open", "baseline": "base"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An inline figure."""
+
+    svg: str
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of the page."""
+
+    id: str
+    title: str
+    lead: str
+    figures: tuple[Picture, ...] = ()
+    tables: tuple[Grid, ...] = ()
+
+
+def page(store: RunStore, comparison: RunComparison, *, public: bool = False) -> str:
+    """The whole page.
+
+    Args:
+        store: the run, or several merged.
+        comparison: of it.
+        public: without samples and without anything that names a machine.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    folder = resources.files("evalkit.report") / "page"
+    css, js, template = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("report.css", "report.js", "report.html.j2")
+    )
+    data = None if public else samples(store, comparison)
+    parts = [part for make in PARTS if (part := make(store, comparison))]
+    run = store.read_run()
+    digest = base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
+    recipe = None if public else json.dumps(run.get("recipe") or {}, indent=1, ensure_ascii=False)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.from_string(template).render(
+        title=_title(comparison),
+        subtitle=_subtitle(comparison),
+        contents=_contents(parts, browser=data is not None),
+        css=css,
+        js=js,
+        script_sha256=digest,
+        badges=BADGES,
+        headline=words.headline(comparison),
+        verdicts=_verdicts(comparison),
+        summary=summary(comparison),
+        notes=notes(comparison),
+        parts=parts,
+        browser=None if data is None else script_json(data),
+        browser_lead="" if data is None else _browser_lead(data),
+        provenance=grids(run, comparison),
+        recipe=recipe,
+        confidence=f"{100 * comparison.settings.confidence:g}",
+    )
+
+
+def _title(comparison: RunComparison) -> str:
+    models = list(dict.fromkeys(name for arm in comparison.arms if (name := model_name(arm))))
+    return f"Index reuse: {', '.join(models)}" if models else "Comparison of arms"
+
+
+def _subtitle(comparison: RunComparison) -> str:
+    tasks = [task["name"] for task in comparison.tasks]
+    shown = ", ".join(tasks[:6]) + (f" and {len(tasks) - 6} more" if len(tasks) > 6 else "")
+    planned = sum(task["samples"] for task in comparison.tasks)
+    return f"{len(comparison.arms)} arms, {planned:,} samples each: {shown}"
+
+
+def _contents(parts: list[Part], *, browser: bool) -> list[tuple[str, str]]:
+    links = [("verdict", "Verdict"), *((part.id, part.title) for part in parts)]
+    if browser:
+        links.append(("samples", "Samples"))
+    return [*links, ("provenance", "Provenance")]
+
+
+def _verdicts(comparison: RunComparison) -> list[dict[str, str]]:
+    return [
+        {
+            "arm": row.arm,
+            "verdict": row.verdict,
+            "text": words.sentence(row, comparison),
+            "caution": (row.result.caution if row.result else None) or "",
+        }
+        for row in words.rows(comparison)
+        if row.arm != comparison.settings.repeat_of_baseline
+    ]
+
+
+def _browser_lead(data: Mapping[str, Any]) -> str:
+    kept, total = len(data["rows"]), data["total"]
+    text = f"{kept:,} of {total:,} samples"
+    if total > KEEP_ALL:
+        text += " (those on which arms differ, or an answer failed)"
+    return f"{text}; answers are cut at {data['cut']:,} characters."
+
+
+# -- sections --------------------------------------------------------------------------------------
+
+
+def _inline(make: Callable[[], Figure | None], name: str, alt: str) -> tuple[Picture, ...]:
+    with page_colours():
+        figure = make()
+    return () if figure is None else (Picture(inline_svg(figure, name, alt)),)
+
+
+def _retention(_: RunStore, comparison: RunComparison) -> Part | None:
+    parts = by_benchmark(comparison)
+    found = _inline(
+        lambda: figures.retention_curves(comparison, parts),
+        "retention",
+        "Score against retention, one line per family of arms, with interval bands",
+    )
+    text = (
+        "One line per family. Bands are the paired intervals, laid around the baseline's score:"
+        " where a band leaves the grey line, the difference is beyond chance."
+    )
+    return Part("retention", "Quality against retention", text, found) if found else None
+
+
+def _forest(_: RunStore, comparison: RunComparison) -> Part | None:
+    names = figures.worse_first(comparison)
+    if not names:
+        return Part("tasks", "By task", "", (), (by_task(comparison),))
+    found = _inline(
+        lambda: figures.forest(comparison, names),
+        "forest",
+        "Difference to the baseline per task with intervals, one panel per arm",
+    )
+    text = "Circle: no worse. Square: worse. Diamond: undecided. The bar is the interval."
+    return Part("tasks", "Differences by task", text, found, (by_task(comparison),))
+
+
+def _ruler(_: RunStore, comparison: RunComparison) -> Part | None:
+    found = _inline(
+        lambda: figures.ruler_by_length(comparison), "ruler", "RULER score against length"
+    )
+    return Part("ruler", "RULER by length", "", found) if found else None
+
+
+def _needle(store: RunStore, comparison: RunComparison) -> Part | None:
+    names, base = [arm["name"] for arm in comparison.arms], comparison.result.baseline
+    pictures: list[Picture] = []
+    with page_colours():
+        for section, maps in needle_maps(store, names).items():
+            if base in maps:
+                figure = sheet(maps, base)
+                svg = inline_svg(figure, f"map{len(pictures)}", f"Heat maps of {section}")
+                pictures.append(Picture(svg, section))
+    text = "Every arm, and below it its difference to the baseline; hatched is worse."
+    if not pictures:
+        return None
+    return Part("needle", "Needles by length and depth", text, tuple(pictures))
+
+
+def _counts(_: RunStore, comparison: RunComparison) -> Part:
+    text = "A failed generation scores 0 and stays in the denominator."
+    return Part("counts", "Answers", text, (), (counts(comparison),))
+
+
+def _schedules(_: RunStore, comparison: RunComparison) -> Part | None:
+    found = _inline(
+        lambda: figures.schedules(comparison),
+        "strips",
+        "Schedule of every arm, layer by layer: full or shared, and which layer is read",
+    )
+    text = "In prefill a lag does not act, unless the schedule says phase=all."
+    return Part("schedules", "Schedules", text, found) if found else None
+
+
+PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
+    _retention,
+    _forest,
+    _ruler,
+    _needle,
+    _counts,
+    _schedules,
+)
+
+
+def write(store: RunStore, comparison: RunComparison, path: Path) -> None:
+    """Write the page."""
+    from evalkit.store import write_atomic
+
+    write_atomic(path, page(store, comparison))
