@@ -28,8 +28,9 @@ class Plan:
     Attributes:
         task: benchmark, or ``"macro"``.
         planned: samples planned.
-        needed: samples that decide the margin with the power if the arms are equal; None for a
-            margin of 0, which none can, and for the macro average.
+        needed: samples that decide the margin with the power if the arms are equal (macro: of all
+            benchmarks together, in the planned proportions); None for a margin of 0, which none
+            can.
         power: chance that the planned n decides the margin if the arms are equal.
         effect: smallest true loss that the planned n shows to be a loss with the power.
         margin: smallest margin that the planned n decides with the power if the arms are equal.
@@ -50,6 +51,11 @@ class Plan:
 
     def sentence(self) -> str:
         """Step and noise in words, in points of 100."""
+        if self.noise == 0.0:
+            return (
+                f"{self.planned} samples move in steps of {100 * self.step:.2g} points; no sample"
+                " of the pilot differs, so that the noise is not known"
+            )
         ratio = self.noise / self.step
         return (
             f"{self.planned} samples move in steps of {100 * self.step:.2g} points; "
@@ -122,10 +128,19 @@ def _macro(
     return Plan(
         task=MACRO,
         planned=n,
-        needed=None,
+        needed=_macro_needed(n, se, margin, power, confidence),
         power=NORMAL.cdf(margin / se - z_a) if se > 0.0 else 1.0,
         effect=min(1.0, (z_a + z_b) * se),
         margin=min(1.0, (z_a + z_b) * se),
         step=1.0 / max(planned[task] for task in spreads) / tasks,
         noise=z_a * se,
     )
+
+
+def _macro_needed(n: int, se: float, margin: float, power: float, confidence: float) -> int | None:
+    """All planned numbers scaled alike; never fewer than what decides where no sample differs."""
+    if margin <= 0.0:
+        return None
+    z = critical_z(confidence) + NORMAL.inv_cdf(power)
+    least = samples_needed(margin, Spread(0.0, 0.0, 0.0), power=power, confidence=confidence)
+    return max(least, math.ceil(n * (z * se / margin) ** 2))
