@@ -53,6 +53,7 @@ def train(
     from distill.trainer import Trainer
 
     config, where = _config(recipe, set_), _out(recipe, out)
+    evaluation.check(config, recipe.resolve().parent)
     accelerator = _accelerator(config, where)
     console = _console(quiet=not accelerator.is_main_process)
     session = open_session(

@@ -132,6 +132,14 @@ class DataConfig(Strict):
     exclude: tuple[str, ...] = ()
     ngram: int = Field(default=13, ge=4)
 
+    @model_validator(mode="after")
+    def _some_fit(self) -> DataConfig:
+        if self.pack == "single" and self.shortest > self.length:
+            raise ValueError(
+                f"shortest is {self.shortest}, length {self.length}: no sequence can be both"
+            )
+        return self
+
 
 class StudentConfig(Strict):
     """What trains, and from where.

@@ -29,6 +29,16 @@ def arms(arm: ArmConfig, indexer: Path) -> list[dict[str, Any]]:
     ]
 
 
+def check(config: DistillConfig, base_dir: Path) -> None:
+    """Refuse an evaluation that is not there before hours are spent.
+
+    Raises:
+        DistillError: the recipe names one, and it does not exist.
+    """
+    if config.evaluation is not None and not (base_dir / config.evaluation).is_file():
+        raise DistillError(f"evaluation {base_dir / config.evaluation}: no such recipe")
+
+
 def command(
     config: DistillConfig, model: str, base_dir: Path, indexer: Path, out: Path
 ) -> list[str]:
@@ -39,9 +49,8 @@ def command(
     """
     if config.evaluation is None:
         raise DistillError("no evaluation: set evaluation in the recipe to an evalkit recipe")
+    check(config, base_dir)
     recipe = base_dir / config.evaluation
-    if not recipe.is_file():
-        raise DistillError(f"evaluation {recipe}: no such recipe")
     return [
         *(sys.executable, "-c", "from evalkit.cli import main; main()"),
         *("run", str(recipe), "--out", str(out / "evaluation")),
