@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evalkit.dsa import IndexerCall, ReuseSchedule, UnsupportedModelError, apply_schedule
-from evalkit.dsa.families import Seam, seam
+from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
+from evalkit.dsa.families import Seam
 
 Visitor = Callable[[int, IndexerCall], None]
 
@@ -102,41 +102,3 @@ def placed(where: Seam, indexers: Mapping[int, nn.Module]) -> Iterator[None]:
     finally:
         for ordinal, indexer in own.items():
             where.owners[ordinal].indexer = indexer
-
-
-AttentionVisitor = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
-
-
-@contextmanager
-def attention_seen(model: Any, visit: AttentionVisitor) -> Iterator[None]:
-    """Show what attention is computed from, layer by layer, in forwards inside the block.
-
-    `visit` is called as (ordinal, query [B, heads, S, d], key [B, heads, T, d], scale, mask).
-
-    Raises:
-        UnsupportedModelError: the model does not attend through transformers' ``sdpa`` interface
-            (DeepSeek-V4: a sink and a local window share its softmax, so that the share of the
-            selected keys is no distribution of its own).
-    """
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as FUNCTIONS
-
-    where = seam(model)
-    used = model.config.get_text_config()._attn_implementation
-    if used != "sdpa" or where.family.sentinel:
-        raise UnsupportedModelError(
-            f"{where.layout.model_type}: no attention teacher (attention runs as {used}); use the"
-            " indexers of the consumers"
-        )
-    ordinals = {id(owner): i for i, owner in enumerate(where.owners)}
-    plain = FUNCTIONS["sdpa"]
-
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kw: Any) -> Any:
-        if id(module) in ordinals:
-            visit(ordinals[id(module)], query, key, kw["scaling"], mask)
-        return plain(module, query, key, value, mask, **kw)
-
-    FUNCTIONS["sdpa"] = attend
-    try:
-        yield
-    finally:
-        FUNCTIONS["sdpa"] = plain

@@ -69,30 +69,6 @@ class AttentionTeacher:
         return self.log_share[:, part, :keys]
 
 
-def attention_share(query: Tensor, key: Tensor, scale: float, allowed: Tensor) -> Tensor:
-    """log of the attention distribution, summed over heads and normalised, one head at a time.
-
-    Args:
-        query: rotated attention queries at the rows [B, heads, R, d].
-        key: rotated attention keys [B, heads or fewer, T, d].
-        scale: of the logits.
-        allowed: bool [B, R, T]: keys that the layer attends to.
-
-    Returns:
-        fp32 [B, R, T], -inf where nothing is attended.
-    """
-    total = torch.zeros(allowed.shape, dtype=torch.float32, device=query.device)
-    group = query.shape[1] // key.shape[1]
-    low = torch.finfo(torch.float32).min
-    with torch.autocast(query.device.type, enabled=False):  # fp32 whatever the forward runs in
-        for head in range(query.shape[1]):
-            keys = key[:, head // group].float().transpose(1, 2)
-            logits = torch.bmm(query[:, head].float(), keys) * scale
-            share = logits.masked_fill(~allowed, low).softmax(-1)
-            total += share.masked_fill(~allowed, 0.0)
-    return (total / total.sum(-1, keepdim=True).clamp(min=1e-30)).log()
-
-
 def index_teacher(model: Any, indexer: nn.Module, call: IndexerCall, rows: Tensor) -> IndexTeacher:
     """The teacher of a layer's own indexer at rows [R] or [B, R]."""
     return IndexTeacher(index_features(model, indexer, call, rows))

@@ -14,10 +14,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from distill.capture import Batch, attention_seen, run
+from distill.capture import Batch, run
 from distill.rows import RowGroup
-from distill.targets import AttentionTeacher, Teacher, attention_share, index_teacher
+from distill.targets import AttentionTeacher, Teacher, index_teacher
 from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
+from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.families import seam
 from evalkit.dsa.features import take_rows
 
@@ -88,7 +89,7 @@ def assemble(
             rows = group.rows.to(q.device)
             for kind in kinds:
                 if kind != "indexer" and ordinal in lessons.of_phase(group.phase, kind):
-                    allowed = _allowed(rows, k.shape[2], mask if kind == "attention" else None)
+                    allowed = allowed_keys(rows, k.shape[2], mask if kind == "attention" else None)
                     query = take_rows(q.transpose(1, 2), rows).transpose(1, 2)
                     share = attention_share(query, k, scale, allowed)
                     found[kind, group.phase, ordinal] = AttentionTeacher(share)
@@ -103,12 +104,3 @@ def assemble(
     with torch.no_grad(), attention_seen(model, attend) if attends else nullcontext():
         run(model, native, batch, visit, layers=layers, output=ends)
     return found
-
-
-def _allowed(rows: Tensor, keys: int, mask: Tensor | None) -> Tensor:
-    """bool [B, R, T]: what the mask [B, 1, S, T] lets the rows see, or all up to each row."""
-    allowed = torch.arange(keys, device=rows.device) <= rows.unsqueeze(-1)
-    if mask is None:
-        return allowed
-    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    return allowed & take_rows(seen[:, 0].expand(rows.shape[0], -1, -1), rows)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distill.capture import attention_seen, placed, run
+from distill.capture import placed, run
 from distill.step import distil_batch
 from distill.student import Students, reinitialise
 from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa.attention import attention_seen
 from evalkit.dsa.families import seam
 from tests.distill.helpers import batch, digest, setup
 from tests.dsa.tiny import build

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distill.capture import attention_seen
 from distill.rows import RowGroup
-from distill.targets import attention_share, target
+from distill.targets import target
 from distill.teaching import Lessons, assemble
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError, apply_schedule, index_scores
+from evalkit.dsa.attention import attention_seen, attention_share
 from tests.distill.helpers import LENGTH, batch, features_of, schedule_of
 from tests.dsa.tiny import build
 
