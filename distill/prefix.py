@@ -9,7 +9,7 @@ own runs, with those layers' forwards overridden for a while.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -43,21 +43,39 @@ class Prefix:
     def __len__(self) -> int:
         return len(self._layers)
 
-    def hold(self, schedule: ReuseSchedule) -> None:
-        """Put a schedule in force: run from the first layer that it changes, and remember."""
-        start = 0 if self.schedule is None else self.first_change(schedule)
+    def hold(
+        self, schedule: ReuseSchedule, *, start: int | None = None, only: int | None = None
+    ) -> None:
+        """Put a schedule in force: run from the first layer that it changes, and remember.
+
+        Args:
+            schedule: comes into force.
+            start: absolute id of the first layer that changes, where it is not the schedule that
+                makes the difference (other indexers stand in the model).
+            only: remember the output of this layer alone, forget the others and stop behind it.
+        """
         if start is None:
+            start = 0 if self.schedule is None else self.first_change(schedule)
+        if start is None or (only is not None and only < 0):
             self.schedule = schedule
             return
         for number in range(len(self._batches)):
-            self._forward(schedule, number, start, keep=True)
+            self._forward(schedule, number, start, keep=True, only=only)
+            if only is not None:
+                self._outputs[number] = {
+                    k: v for k, v in self._outputs[number].items() if k == only
+                }
         self.schedule = schedule
 
-    def final(self, schedule: ReuseSchedule, number: int) -> Tensor:
-        """Final hidden states [B, S, hidden] of a batch under a schedule near the one in force."""
+    def final(self, schedule: ReuseSchedule, number: int, *, start: int | None = None) -> Tensor:
+        """Final hidden states [B, S, hidden] of a batch under a schedule near the one in force.
+
+        `start`, as in `hold`, says where the difference begins if it is not the schedule's.
+        """
         if self.schedule is None:
             raise ValueError("hold a schedule first")
-        start = self.first_change(schedule)
+        if start is None:
+            start = self.first_change(schedule)
         return self._forward(schedule, number, len(self._layers) if start is None else start)
 
     def first_change(self, schedule: ReuseSchedule) -> int | None:
@@ -72,7 +90,13 @@ class Prefix:
 
     @torch.no_grad()
     def _forward(
-        self, schedule: ReuseSchedule, number: int, start: int, *, keep: bool = False
+        self,
+        schedule: ReuseSchedule,
+        number: int,
+        start: int,
+        *,
+        keep: bool = False,
+        only: int | None = None,
     ) -> Tensor:
         batch, outputs = self._batches[number], self._outputs[number]
         ids = schedule.layer_ids
@@ -84,15 +108,16 @@ class Prefix:
                 fresh[ordinal] = chosen.int()
 
         skipped = _skipped(self._layers, start, outputs.get(start - 1))
-        kept = _kept(self._layers, start, outputs if keep else None)
+        kept = _kept(self._layers, start, outputs if keep else None, only)
         under = apply_schedule(self._model, schedule, chunked=True, observe=observe)
         with under as applied, skipped, kept:
             applied.given, applied.decode_rows = given, self._rows[number]
-            result = self._model.get_decoder()(batch.ids, use_cache=False)
-        self.layer_runs += len(self._layers) - start
+            final = batch.ids.new_empty(0)
+            with suppress(_DoneError):
+                final = self._model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
+        self.layer_runs += (len(self._layers) if only is None else only + 1) - start
         if keep:
             self._selections[number] = fresh
-        final: Tensor = result.last_hidden_state
         return final
 
 
@@ -117,15 +142,23 @@ def _skipped(layers: Sequence[Any], start: int, output: Any) -> Iterator[None]:
                 layer.forward = forward
 
 
+class _DoneError(Exception):
+    """Nobody needs the layers that follow."""
+
+
 @contextmanager
-def _kept(layers: Sequence[Any], start: int, into: dict[int, Any] | None) -> Iterator[None]:
-    """Remember what the layers from `start` on return."""
+def _kept(
+    layers: Sequence[Any], start: int, into: dict[int, Any] | None, only: int | None
+) -> Iterator[None]:
+    """Remember what the layers from `start` on return, or one of them, and stop behind that."""
     handles = []
     if into is not None:
-        for number in range(start, len(layers)):
+        for number in range(start, len(layers)) if only is None else (only,):
 
             def remember(_: Any, __: Any, output: Any, number: int = number) -> None:
                 into[number] = output
+                if only is not None:
+                    raise _DoneError
 
             handles.append(layers[number].register_forward_hook(remember))
     try:

@@ -18,7 +18,8 @@ from torch import Tensor
 from distill.capture import Batch, run
 from distill.closed_form import Regression
 from distill.config import ClosedFormConfig
-from distill.logits import Reference
+from distill.logits import Reference, divergence
+from distill.prefix import Prefix
 from distill.rows import decode_mask
 from distill.step import Plan
 from distill.student import Students
@@ -87,21 +88,54 @@ def closed_form(
         on_choice: called after each layer.
         watch: called with (layer, candidate, divergence at every position).
     """
-    choices = []
+    choices, tries = [], _Tries(model, students, plan, reference)
     for _ in range(config.rounds):
         for layer in students.layers:
             found = candidates(model, students, plan, reference.batches, layer, config.ridge)
             scores, states = {}, {"own": state_of(students, layer)} | found
+            tries.begin(layer)
             for name, state in states.items():
                 set_state(students, layer, state)
-                divergence = arm_divergence(model, students, plan, reference)
-                watch(layer, name, divergence)
-                scores[name] = criterion(divergence)
+                found_there = tries.divergence()
+                watch(layer, name, found_there)
+                scores[name] = criterion(found_there)
             best = min(scores, key=lambda name: scores[name])
             set_state(students, layer, states[best])
             choices.append(Choice(layer, best, scores))
             on_choice(choices[-1])
     return choices
+
+
+class _Tries:
+    """Divergences of an arm in which one student at a time changes.
+
+    What stands in front of that student's layer runs once; of it the last output is kept, [B, S,
+    hidden] per batch, and the selections.
+    """
+
+    def __init__(self, model: Any, students: Students, plan: Plan, reference: Reference) -> None:
+        self._model, self._students, self._plan = model, students, plan
+        self._reference, self._ids = reference, seam(model).layout.layer_ids
+        rows = [decode_rows(plan, batch) for batch in reference.batches]
+        self._prefix, self._start = Prefix(model, reference.batches, rows), 0
+
+    def begin(self, layer: int) -> None:
+        """From now on the student of this full layer (ordinal) changes, until the next call."""
+        start = self._ids[layer]
+        known = self._start if self._start <= start else 0
+        with self._students.acting():
+            self._prefix.hold(self._plan.schedule, start=known, only=start - 1)
+        self._start = start
+
+    def divergence(self) -> Tensor:
+        """As `arm_divergence`."""
+        parts = []
+        with self._students.acting():
+            for number, batch in enumerate(self._reference.batches):
+                hidden = self._prefix.final(self._plan.schedule, number, start=self._start)
+                before = self._reference.hidden[number].to(hidden)
+                parts.append(divergence(self._model, before, hidden[batch.valid]))
+        return torch.cat(parts)
 
 
 def candidates(

@@ -113,10 +113,33 @@ def test_the_best_candidate_stays_and_the_model_is_untouched():
     assert digest(model) == before
 
 
-def plan_config(ridge):
+@pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "deepseek_v4"])
+@pytest.mark.parametrize("lag", [0, 1])
+def test_candidates_are_judged_by_whole_forwards_of_the_arm(family, lag):
+    """What stands in front of a layer runs once for all its candidates; nothing else changes."""
+    model = build(family)
+    where = seam(model)
+    some = [batch(2, 64, s) for s in (0, 1)]
+    schedule, students, plan = setup(model, "1/2", lag)
+    original = reference(model, where.layout.native, some)
+    criterion = Criterion.of(arm_divergence(model, students, plan, original), 1.0)
+    seen = []
+
+    def watch(layer, name, found):
+        seen.append((layer, name))
+        assert torch.allclose(found, arm_divergence(model, students, plan, original), atol=1e-5)
+
+    closed_form(
+        model, students, plan, original, criterion, plan_config(1e-2, rounds=2), watch=watch
+    )
+    assert {layer for layer, _ in seen} == set(schedule.full_layers)
+    assert len(seen) > 2 * len(schedule.full_layers)
+
+
+def plan_config(ridge, **options):
     from distill.config import ClosedFormConfig
 
-    return ClosedFormConfig(ridge=ridge)
+    return ClosedFormConfig(ridge=ridge, **options)
 
 
 def test_the_criterion_counts_the_positions_that_hurt():
