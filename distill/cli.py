@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distill.cli_export import export
+from distill.cli_layerwise import layerwise
 from distill.cli_plan import plan
 from distill.cli_search import search
 from distill.errors import EvalkitError
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Bring back what index reuse cost: train the indexers of the full layers, nothing else.",
 )
 
+app.command()(layerwise)
 app.command()(export)
 app.command()(search)
 app.command()(plan)

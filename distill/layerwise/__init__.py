@@ -1,0 +1,1 @@
+"""Distillation of models that do not fit into memory: one decoder layer at a time."""

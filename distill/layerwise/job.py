@@ -1,0 +1,158 @@
+"""What a layer-by-layer distillation works with, fixed from beginning to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.capture import Batch
+from distill.config import DistillConfig, resolve_model
+from distill.data import Sequences, prepare
+from distill.errors import DistillError
+from distill.layerwise.layers import Layers
+from distill.layerwise.shelf import Shelf
+from distill.model import load_tokenizer, trained_layers
+from distill.rows import boundaries, generator
+from distill.session import forbidden, warnings_for
+from distill.shards import Checkpoint
+from distill.step import Plan, make_plan
+from evalkit.dsa import Phase, ReuseSchedule
+
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe made real without its model in memory.
+
+    Attributes:
+        config: the recipe.
+        name: model directory or hub id.
+        layers: the model, one layer at a time.
+        meta: the whole model without memory.
+        schedule: the arm.
+        trained: ordinals whose indexers train.
+        plan: rows, teachers, loss.
+        data: packed text.
+        shelf: what lies on disk meanwhile.
+        device: where layers run.
+    """
+
+    config: DistillConfig
+    name: str
+    layers: Layers
+    meta: Any
+    schedule: ReuseSchedule
+    trained: tuple[int, ...]
+    plan: Plan
+    data: Sequences
+    shelf: Shelf
+    device: torch.device
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know before time is spent."""
+        return warnings_for(self.schedule)
+
+    @cached_property
+    def batches(self) -> dict[str, Batch]:
+        """Every batch of text that is needed, by a name such as ``train/0``."""
+        size, found = self.config.train.micro_batch, dict[str, Batch]()
+        drawn = {self.place(number)[0] for number in self.numbers}
+        for split in ("calibration", "held_out", "train"):
+            if split == "calibration" and self.config.student.start != "closed_form":
+                continue
+            for i, batch in enumerate(self.data.splits[split].batches(size)):
+                if split != "train" or f"train/{i}" in drawn:
+                    found[f"{split}/{i}"] = batch
+        return found
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Training sequence of every draw, in the trainer's order."""
+        count, found = len(self.data.splits["train"]), list[int]()
+        draws, seed = self.config.train.steps * self.config.train.batch, self.config.train.seed
+        while len(found) < draws:
+            mixed = torch.randperm(count, generator=generator(seed, len(found) // count, 4))
+            found += mixed.tolist()
+        return found[:draws]
+
+    @cached_property
+    def draws_of(self) -> dict[int, list[int]]:
+        """Draws by training sequence."""
+        found: dict[int, list[int]] = {}
+        for draw, number in enumerate(self.numbers):
+            found.setdefault(number, []).append(draw)
+        return found
+
+    def place(self, number: int) -> tuple[str, int]:
+        """Batch name and row of a training sequence."""
+        batch, row = divmod(number, self.config.train.micro_batch)
+        return f"train/{batch}", row
+
+    def prompts(self, batch: Batch, draws: list[int]) -> Tensor | None:
+        """Prompt lengths of some draws; on-policy text has one boundary for all of its draws."""
+        if self.plan.on_policy and self.plan.prompts(batch, draws) is not None:
+            numbers = [self.numbers[draw] for draw in draws]
+            return boundaries(batch.valid, numbers, first=self.plan.first, seed=self.plan.seed)
+        return self.plan.prompts(batch, draws)
+
+    def teachers(self, layer: int) -> set[int]:
+        """Layers whose indexers teach a full layer."""
+        return self.plan.lessons.of_layer(layer)
+
+    def taught_by(self, teacher: int) -> list[int]:
+        """Full layers that a layer teaches."""
+        return [f for f in self.trained if teacher in self.teachers(f)]
+
+
+def open_job(
+    config: DistillConfig, base_dir: Path, out: Path, device: torch.device | str = "cpu"
+) -> Job:
+    """Read configuration and text of a recipe; no weight is loaded.
+
+    Raises:
+        DistillError: something does not fit, or the recipe asks for what needs the whole model.
+    """
+    if config.teacher.kind != "indexer":
+        raise DistillError(
+            f"teacher.kind {config.teacher.kind}: layer by layer the consumers' indexers teach"
+        )
+    name = resolve_model(config.model, base_dir)
+    tokenizer = load_tokenizer(name)
+    avoid = forbidden(config, tokenizer, base_dir)
+    data = prepare(config.data, tokenizer, base_dir, out / "data", avoid)
+    checkpoint = Checkpoint(name)
+    where = torch.device(device)
+    layers = Layers(checkpoint, dtype_of(config, checkpoint), where)
+    schedule = config.arm.schedule(layers.layout.native)
+    trained = trained_layers(schedule, config.student.first)
+    missing = [f for f in trained if not layers.layout.native.computes[f]]
+    if missing:
+        raise DistillError(f"layer {missing[0]} is full in the arm, but has no indexer to train")
+    meta = layers.meta()
+    plan = make_plan(meta, schedule, trained, config)
+    if config.data.length <= plan.first:
+        raise DistillError(
+            f"sequences of {config.data.length} tokens never show an indexer more keys than the"
+            f" {plan.first} it may select; raise data.length"
+        )
+    return Job(
+        config, name, layers, meta, schedule, trained, plan, data, Shelf(out / "shelf"), where
+    )
+
+
+def dtype_of(config: DistillConfig, checkpoint: Checkpoint) -> torch.dtype:
+    """Precision of the layers: the recipe's, or the checkpoint's own (bf16 for FP8)."""
+    if config.dtype != "auto":
+        return {"float32": torch.float32, "float16": torch.float16}.get(
+            config.dtype, torch.bfloat16
+        )
+    stored = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype") or "bfloat16"
+    found: torch.dtype = getattr(torch, str(stored).removeprefix("torch."))
+    return found

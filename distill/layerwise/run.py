@@ -1,0 +1,187 @@
+"""Layer by layer from the first full layer to the last, and what it leaves behind.
+
+state.json      how far both streams are, which layers are done; read by the same command
+students/<f>    trained tensors of a finished layer
+shelf/          hidden states and teachers; removed at the end
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.errors import DistillError
+from distill.layerwise.job import Job
+from distill.layerwise.shelf import Shelf
+from distill.layerwise.streams import Streams
+from distill.layerwise.train import LayerTrainer, Trained
+from distill.model import base_facts
+from distill.output import save
+from distill.progress import Progress
+from distill.session import Session
+from distill.student import Students
+from evalkit.dsa.families import seam
+
+STATE, STUDENTS, METRICS = "state.json", "students", "metrics.jsonl"
+_HELD = torch.device("cpu")
+
+
+class LayerwiseRun:
+    """Trains all full layers of a job in a directory.
+
+    Attributes:
+        done: what became of each full layer, by ordinal.
+    """
+
+    def __init__(
+        self, job: Job, out: Path, on_event: Callable[[str, dict[str, Any]], None] = lambda *_: None
+    ) -> None:
+        self.done: dict[int, Trained] = {}
+        self._job, self._out, self._on_event = job, out, on_event
+        self._students = Shelf(out / STUDENTS)
+        self._seconds, self._began = 0.0, time.perf_counter()
+        self._base = base_facts(job.name, job.meta)
+
+    def run(self) -> Path:
+        """Start or resume; returns the indexer directory.
+
+        Raises:
+            DistillError: the directory belongs to another run; the loss is no number.
+        """
+        job, streams = self._job, self._resume()
+        if streams is None:
+            (self._out / METRICS).unlink(missing_ok=True)
+            job.shelf.drop("")
+            streams = Streams(job)
+            streams.begin()
+            self._save(streams)
+
+        def on_layer() -> None:
+            self._save(streams)
+            self._on_event("layer", {"original": streams.original_at, "arm": streams.arm_at})
+
+        for layer in job.trained:
+            if layer in self.done:
+                continue
+            streams.original_to(max(job.teachers(layer) | {layer}), on_layer)
+            if job.plan.on_policy:
+                states = {f: self.done[f].state for f in self.done}
+                streams.arm_to(layer, states, on_layer)
+                streams.keep_inputs(layer)
+            self._train(layer)
+            self._save(streams)
+            self._free(layer)
+        directory = self._write()
+        job.shelf.drop("")
+        return directory
+
+    def _train(self, layer: int) -> None:
+        opened = self._job.layers.open(layer)
+        indexer = opened.indexer
+        del opened  # the indexer alone stays
+        trainer = LayerTrainer(self._job, layer, indexer, self._log)
+        found = trainer.run()
+        self._students.put(str(layer), **{f"state.{k}": v for k, v in found.state.items()},
+                           **{f"last.{k}": v for k, v in found.last.items()})  # fmt: skip
+        self.done[layer] = found
+        self._log("probe", {"layer": layer, "before": found.before, "after": found.after})
+
+    def _free(self, layer: int) -> None:
+        """Drop what only this layer needed."""
+        self._job.shelf.drop(f"input/{layer}")
+        waiting = [f for f in self._job.trained if f not in self.done]
+        for teacher in self._job.teachers(layer):
+            if not any(f in waiting for f in self._job.taught_by(teacher)):
+                self._job.shelf.drop(f"teach/{teacher}")
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def _identity(self) -> dict[str, Any]:
+        config = self._job.config
+        return {
+            "base": self._base["fingerprint"],
+            "tokens": self._job.data.sha256,
+            "recipe": config.model_dump(mode="json", exclude={"model", "evaluation", "licence"}),
+        }
+
+    def _save(self, streams: Streams) -> None:
+        record = {
+            "identity": self._identity(),
+            "original_at": streams.original_at,
+            "arm_at": streams.arm_at,
+            "seconds": self._seconds + time.perf_counter() - self._began,
+            "done": {
+                str(layer): {k: v for k, v in asdict(one).items() if k not in ("state", "last")}
+                for layer, one in self.done.items()
+            },
+        }
+        fresh = self._out / f".{STATE}.new"
+        fresh.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        fresh.replace(self._out / STATE)
+
+    def _resume(self) -> Streams | None:
+        path = self._out / STATE
+        if not path.is_file():
+            return None
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            same = record["identity"] == json.loads(json.dumps(self._identity()))
+        except (ValueError, KeyError) as error:
+            raise DistillError(f"{path}: damaged: {error}; remove {self._out}") from None
+        if not same:
+            raise DistillError(f"{path}: belongs to another run; use another --out")
+        self._seconds = record["seconds"]
+        for name, facts in record["done"].items():
+            tensors = self._students.get(name, _HELD)
+            parts: dict[str, dict[str, Tensor]] = {"state": {}, "last": {}}
+            for key, tensor in tensors.items():
+                kind, _, rest = key.partition(".")
+                parts[kind][rest] = tensor
+            self.done[int(name)] = Trained(**facts, state=parts["state"], last=parts["last"])
+        self._on_event("resume", {"done": sorted(self.done)})
+        return Streams(self._job, record["original_at"], record["arm_at"])
+
+    def _log(self, kind: str, values: dict[str, Any]) -> None:
+        seconds = round(self._seconds + time.perf_counter() - self._began, 3)
+        row = {"kind": kind, **values, "seconds": seconds}
+        with (self._out / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self._on_event(kind, row)
+
+    # -- output ---------------------------------------------------------------------------------
+
+    def _write(self) -> Path:
+        job = self._job
+        students = Students(seam(job.meta), job.trained)
+        if job.config.student.tensors:
+            students.freeze_except(job.config.student.tensors)
+        session = Session(
+            job.config, job.name, job.meta, seam(job.meta), job.schedule, students, job.plan,
+            job.data, self._base, job.warnings,
+        )  # fmt: skip
+        best = {f"{f}.{k}": v for f, one in self.done.items() for k, v in one.state.items()}
+        ids = job.layers.layout.layer_ids
+        progress = Progress(
+            step=job.config.train.steps,
+            best_step=max(one.best_step for one in self.done.values()),
+            before={"recall": self._mean("before")},
+            after={"recall": self._mean("after")},
+            choices=[
+                {"layer": ids[f], "chosen": one.chosen, "scores": one.scores}
+                for f, one in self.done.items()
+                if one.scores
+            ],
+            seconds=self._seconds + time.perf_counter() - self._began,
+        )
+        return save(session, best, progress, self._out)
+
+    def _mean(self, which: str) -> float:
+        values: list[float] = [getattr(one, which)["recall"] for one in self.done.values()]
+        return sum(values) / len(values)

@@ -1,0 +1,54 @@
+"""Tensors on disk by name: hidden states, selections, teachers; read in parts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+class Shelf:
+    """A directory of safetensors files, one per name such as ``original/3/train/0``.
+
+    Attributes:
+        root: the directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, name: str, **tensors: Tensor | None) -> None:
+        """Write some tensors under a name; None is left out."""
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        clean = {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
+        fresh = path.with_suffix(".new")
+        save_file(clean, fresh)
+        fresh.replace(path)
+
+    def get(self, name: str, device: torch.device) -> dict[str, Tensor]:
+        """All tensors of a name."""
+        return load_file(self._path(name), device=str(device))
+
+    def row(self, name: str, row: int, device: torch.device) -> dict[str, Tensor]:
+        """One row [1, ...] of each tensor of a name; nothing else is read."""
+        with safe_open(self._path(name), framework="pt", device=str(device)) as file:
+            return {key: file.get_slice(key)[row : row + 1] for key in file.keys()}  # noqa: SIM118
+
+    def __contains__(self, name: str) -> bool:
+        return self._path(name).is_file()
+
+    def drop(self, prefix: str) -> None:
+        """Remove everything whose name begins with a prefix (whole parts of a name)."""
+        shutil.rmtree(self.root / prefix, ignore_errors=True)
+
+    def bytes_used(self) -> int:
+        """On disk now."""
+        return sum(p.stat().st_size for p in self.root.rglob("*.safetensors"))
+
+    def _path(self, name: str) -> Path:
+        return self.root / f"{name}.safetensors"
