@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config import PromptConfig
+from evalkit.counting import TokenCounter
 from evalkit.data.model_templates import PLACE, model_template
 from evalkit.types import EvalkitError, Prompt, Sample
+
+KEPT = 4096
+"""Counts that wait to be checked."""
 
 
 class ChatRenderer:
@@ -35,6 +39,8 @@ class ChatRenderer:
         self.reasoning_tokens = config.reasoning_tokens
         self._overhead: dict[bool, int] = {}
         self._last: Prompt | None = None
+        self._counter = TokenCounter.of(tokenizer)
+        self._promised: dict[tuple[str, int], int] = {}
 
     def render(self, sample: Sample) -> Prompt:
         """The prompt of a sample.
@@ -48,12 +54,14 @@ class ChatRenderer:
         return self._last
 
     def _render(self, sample: Sample) -> Prompt:
-        chat = self.chat and sample.chat
-        text = self._wrap(sample.text) if chat else sample.text
-        text += sample.answer_prefix
-        # A chat template prints the special tokens itself.
-        special = not chat or (self.template is not None and not self._begins_with_bos())
+        text, special = self._text(sample)
         ids = tuple(self.tokenizer.encode(text, add_special_tokens=special))
+        promised = self._promised.get((sample.id, len(text)), len(ids))
+        if promised != len(ids):
+            raise EvalkitError(
+                f"{sample.id}: the prompt has {len(ids)} tokens and was counted as {promised}:"
+                " this tokenizer joins what `evalkit.counting` cuts; please report it"
+            )
         bos = getattr(self.tokenizer, "bos_token_id", None)
         if bos is not None and ids[:2] == (bos, bos):
             raise EvalkitError(
@@ -61,6 +69,28 @@ class ChatRenderer:
                 " template prints one that the tokenizer adds again"
             )
         return Prompt(sample, ids, text, hash_ids(ids), self.reasoning_tokens)
+
+    def count(self, sample: Sample) -> int:
+        """Tokens of a sample's prompt, without making them where that can be told exactly.
+
+        `render` checks what was counted here.
+        """
+        if self._counter is None:
+            return len(self.render(sample).token_ids)
+        text, special = self._text(sample)
+        found = self._counter.count(text, special=special)
+        if len(self._promised) > KEPT:
+            self._promised.clear()
+        self._promised[sample.id, len(text)] = found
+        return found
+
+    def _text(self, sample: Sample) -> tuple[str, bool]:
+        """The whole prompt, and whether the tokenizer adds its special tokens."""
+        chat = self.chat and sample.chat
+        text = self._wrap(sample.text) if chat else sample.text
+        # A chat template prints the special tokens itself.
+        special = not chat or (self.template is not None and not self._begins_with_bos())
+        return text + sample.answer_prefix, special
 
     def overhead(self, *, chat: bool = True) -> int:
         """Tokens that the template and special tokens add around the text."""

@@ -157,6 +157,10 @@ class Renderer(Protocol):
         """The prompt of a sample: chat template (unless exempt), then the answer prefix."""
         ...
 
+    def count(self, sample: Sample) -> int:
+        """Tokens of `render(sample)`."""
+        ...
+
     def overhead(self, *, chat: bool = True) -> int:
         """Tokens that the template and special tokens add around the text."""
         ...

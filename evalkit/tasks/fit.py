@@ -93,7 +93,7 @@ class Fitter:
         def count(sample: Sample) -> int:
             if self._unit == "characters":
                 return len(sample.text) + len(sample.answer_prefix)
-            return len(renderer.render(sample).token_ids)
+            return renderer.count(sample)
 
         try:
             kept = self._lines.get(id(renderer))

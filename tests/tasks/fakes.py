@@ -43,6 +43,9 @@ class FakeRenderer:
         ids = tuple(self.tokenizer.encode(text))
         return Prompt(sample, ids, text, hashlib.sha256(repr(ids).encode()).hexdigest())
 
+    def count(self, sample):
+        return len(self.render(sample).token_ids)
+
     def overhead(self, *, chat=True):
         return len(self.tokenizer.encode("<user></user><assistant>"))
 

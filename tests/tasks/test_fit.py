@@ -91,6 +91,9 @@ class Constant:
     def render(self, sample):
         return type("Prompt", (), {"token_ids": range(5)})
 
+    def count(self, sample):
+        return 5
+
 
 def test_errors_of_a_draft_name_the_cell():
     def broken(index, renderer):

@@ -203,6 +203,8 @@ def test_lengths_in_characters_need_no_tokenizer():
         def render(self, sample):
             raise AssertionError("asked for tokens")
 
+        count = render
+
     task = cell(length=32_000, unit="characters")
     assert task.name == "graphwalk_frontier@32000chars"
     sample = task.sample(0, Blind())

@@ -140,6 +140,8 @@ def test_lengths_in_characters_need_no_tokenizer():
         def render(self, sample):
             raise AssertionError("asked for tokens")
 
+        count = render
+
     task = cell(lengths=(32_000,), unit="characters", depths=(0, 33, 100))
     assert task.name == "needle@32000chars"
     for index in range(3):

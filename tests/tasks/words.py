@@ -55,6 +55,9 @@ class WordRenderer:
         ids = tuple(self.tokenizer.encode(sample.text))
         return Prompt(sample, ids, sample.text, hashlib.sha256(repr(ids).encode()).hexdigest())
 
+    def count(self, sample):
+        return len(self.render(sample).token_ids)
+
     def overhead(self, *, chat=True):
         return 1
 

@@ -1,0 +1,111 @@
+"""Counting by words equals tokenising the whole, or is not done."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from evalkit.counting import TokenCounter
+from evalkit.prompts import ChatRenderer
+from evalkit.types import EvalkitError, Sample
+
+CORPUS = [
+    "The tide came in. The boat-house was shut, and 1234567 lamps (or 89) lit.\n\nNobody came.",
+    "One of the codes for 3f2a9c1d-77aa-4b0e is: 5512345. A name: café, 山很高 河水.  Two spaces",
+] * 20
+SPLIT = (
+    r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def wrapped(tokenizer):
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+
+
+def byte_level(split=SPLIT):
+    from tokenizers import Regex
+
+    tokenizer = Tokenizer(models.BPE())
+    steps = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<s>", "<user>"], initial_alphabet=alphabet
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return wrapped(tokenizer)
+
+
+def metaspace():
+    tokenizer = Tokenizer(models.BPE(byte_fallback=False, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    words = pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = words
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>", "<s>"])
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.pre_tokenizer = None
+    return wrapped(tokenizer)
+
+
+TOKENIZERS = {"bytes": byte_level(), "spaces": metaspace()}
+COUNTERS = {name: TokenCounter.of(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+PIECES = ["The", " tide", " ", "  ", "\n", "\n\n", ".", ",", "-", " a-b", "café", " 山很高", "\t"]
+PIECES += ["3f2a9c1d-77aa-4b0e-91ab", "1234567", "\xa0", "\u3000", "<user>", "<s>", "<unk>", "'s"]
+PIECES += ["is: ", "é", "\u200b", "\u0308"]
+TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=20)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@given(pieces=TEXTS)
+@settings(max_examples=300, deadline=None)
+def test_the_sum_is_the_whole(name, pieces):
+    text = "".join(pieces)
+    for special in (False, True):
+        whole = len(TOKENIZERS[name].encode(text, add_special_tokens=special))
+        assert COUNTERS[name].count(text, special=special) == whole
+        assert COUNTERS[name].count(text, special=special) == whole  # now from memory
+
+
+def test_words_of_letters_and_digits_are_cut_where_no_token_spans_the_cut():
+    counter = COUNTERS["bytes"]
+    assert counter._runs
+    text = "The codes for 3f2a9c1d-77aa-4b0e-91ab-00ff00ff00ff is: 5512345aa99bb77cc66."
+    assert counter.count(text) == len(TOKENIZERS["bytes"].encode(text, add_special_tokens=False))
+    assert " 3f2a9c1d-77aa-4b0e-91ab-00ff00ff00ff" in counter._counts
+    assert "-77" in counter._counts
+
+
+def test_a_vocabulary_with_tokens_across_words_is_not_cut():
+    assert TokenCounter.of(byte_level(split=None)) is None
+
+
+def test_tokenizers_of_which_nothing_is_known_are_asked_themselves():
+    class Plain:
+        bos_token_id = None
+
+        def encode(self, text, add_special_tokens=True):
+            return list(text.encode())
+
+    assert TokenCounter.of(Plain()) is None
+    assert ChatRenderer(Plain()).count(sample("two words")) == len("two words It is")
+
+
+def sample(text):
+    return Sample("tide/0", "tide", text, ("x",), "ruler_all", 8, answer_prefix=" It is")
+
+
+def test_a_wrong_count_is_an_error_when_the_prompt_is_made():
+    renderer = ChatRenderer(TOKENIZERS["bytes"])
+    asked = sample("The tide came in.")
+    assert renderer.count(asked) == len(renderer.render(asked).token_ids)
+    other = sample("The tide came in again.")
+    renderer._counter._counts[" tide"] += 1
+    assert renderer.count(other) == 1 + len(TOKENIZERS["bytes"].encode(other.text + " It is"))
+    with pytest.raises(EvalkitError, match=r"^tide/0: the prompt has \d+ tokens and was counted"):
+        renderer.render(other)
