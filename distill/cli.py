@@ -145,11 +145,21 @@ def _out(recipe: Path, out: Path | None) -> Path:
 def _accelerator(config: DistillConfig, out: Path) -> Any:
     from accelerate import Accelerator
 
-    accelerator = Accelerator(
-        mixed_precision=config.train.precision,
-        log_with=list(config.train.trackers) or None,
-        project_dir=str(out),
-    )
+    wanted = list(config.train.trackers)
+    try:
+        accelerator = Accelerator(
+            mixed_precision=config.train.precision,
+            log_with=wanted or None,
+            project_dir=str(out),
+        )
+    except ValueError as error:  # a precision or tracker that is not to be had here
+        raise EvalkitError(f"train: {str(error).splitlines()[0]}") from None
+    missing = set(wanted) - {str(tracker) for tracker in accelerator.log_with}
+    if missing:
+        raise EvalkitError(
+            f"train.trackers: {', '.join(sorted(missing))} is not installed; metrics.jsonl is"
+            " always written"
+        )
     if config.train.trackers:
         accelerator.init_trackers("distill", config={"recipe": config.model_dump_json()})
     return accelerator

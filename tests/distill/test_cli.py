@@ -142,6 +142,7 @@ def test_oracle_prints_the_ceiling_before_anything_is_trained(recipe, tmp_path, 
         ("evaluation=gone.toml", "gone.toml: no such recipe"),
         ('student.tensors=["wq"]', "no indexer tensor is called ['wq']"),
         ("teacher.kind=labels", "teacher.kind"),
+        ('train.trackers=["nonsense"]', "train: Unsupported logging capability: nonsense"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_two(recipe, tmp_path, capsys, change, words):
@@ -151,6 +152,14 @@ def test_user_errors_are_one_line_and_exit_code_two(recipe, tmp_path, capsys, ch
     assert len(error) == 1
     assert words in error[0]
     assert not (tmp_path / "run" / "state").exists()
+
+
+def test_a_tracker_that_is_not_installed_is_refused(recipe, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("accelerate.tracking.is_swanlab_available", lambda: False)
+    change = 'train.trackers=["swanlab"]'
+    with pytest.warns(UserWarning, match="no supported trackers"):
+        assert distill("train", recipe, "--out", tmp_path / "run", "--set", change) == 2
+    assert "train.trackers: swanlab is not installed" in capsys.readouterr().err
 
 
 def test_the_generator_is_found_from_any_directory(recipe, tmp_path, monkeypatch):
