@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.dsa import Layout, ScheduleError, layout
+from evalkit.dsa.known import known_config
 from evalkit.types import EvalkitError
 
 
@@ -28,7 +29,7 @@ def model_config(model: str) -> Any:
 def model_layout(model: str) -> Layout | None:
     """Where the model's indexers are; None for a model without lightning indexer."""
     try:
-        return layout(model_config(model).to_dict())
+        return layout(known_config(model) or model_config(model).to_dict())
     except ScheduleError:
         return None
 

@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-Url = Annotated[str, typer.Argument(help="Server, for example http://127.0.0.1:30000.")]
+Url = Annotated[
+    str | None,
+    typer.Argument(help="Server, for example http://127.0.0.1:30000; without: only start lines."),
+]
 ArmName = Annotated[str | None, typer.Option(help="Arm of the recipe that the server is to run.")]
 RecipeOption = Annotated[Path | None, typer.Option(help="Recipe (TOML) with the arm.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: runs/<recipe name>.")]
 
 
 def check(
-    url: Url,
+    url: Url = None,
     recipe: RecipeOption = None,
     arm: ArmName = None,
     out: OutOption = None,

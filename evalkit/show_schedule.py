@@ -103,8 +103,10 @@ def layout_of(target: str) -> Layout:
     from evalkit.checkpoint import model_config
     from evalkit.config import resolve_model
     from evalkit.dsa import layout
+    from evalkit.dsa.known import known_config
 
-    return layout(model_config(resolve_model(target, Path())).to_dict())
+    config = known_config(target) or model_config(resolve_model(target, Path())).to_dict()
+    return layout(config)
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.dialects import DIALECTS
 from evalkit.dsa.export import dialect, export, read
+from evalkit.dsa.known import known_config
 from evalkit.dsa.published import published, published_pattern
 from evalkit.show_schedule import describe, layout_of
 from evalkit.types import EvalkitError
@@ -123,6 +124,9 @@ def own_settings(model: str) -> dict[str, Any]:
     """The reuse fields of a checkpoint's config.json as it is written, nothing derived."""
     from evalkit.config import resolve_model
 
+    known = known_config(model)
+    if known is not None:
+        return known
     name = resolve_model(model, Path())
     path = Path(name) / "config.json"
     if not path.is_file():

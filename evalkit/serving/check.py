@@ -76,13 +76,16 @@ def launch_of(
     native: ReuseSchedule | None,
     model: str,
     report: Report | None = None,
+    *,
+    model_type: str | None = None,
 ) -> str:
     """How the arm's server is to be started; "" where that is not known."""
     server = arm.server
     if schedule is None or native is None:
         return ""
     kind = report.kind if report is not None else "unknown"
-    engine = evidence.dialect_of(arm, kind, schedule, model_config_of(model)["model_type"])
+    model_type = model_type or str(model_config_of(model)["model_type"])
+    engine = evidence.dialect_of(arm, kind, schedule, model_type)
     environment = dict(server.environment) if server else {}
     flags = server.flags if server else ()
     if engine == CUSTOM:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evalkit.checkpoint import model_layout
 from evalkit.config import ArmConfig, RunConfig, resolve_model
 from evalkit.engines.keys import read_key
 from evalkit.engines.openai_server import OpenAIServerEngine
 from evalkit.recipe import load
 from evalkit.server_config import OpenAIServerConfig, ServerConfig
-from evalkit.serving.check import check_arm, read_server
+from evalkit.serving.check import check_arm, launch_of, read_server
 from evalkit.serving.findings import NOT_ENGAGED, Check
 from evalkit.serving.reports import Report
 from evalkit.store import RunStore
@@ -21,12 +22,12 @@ _SIGNS = {True: "+", False: "-", None: "?"}
 
 
 def check_lines(
-    url: str, recipe: Path | None, arm: str | None, out: Path | None, log: str | None
+    url: str | None, recipe: Path | None, arm: str | None, out: Path | None, log: str | None
 ) -> Iterator[str]:
-    """The report of a server, or the whole check of an arm.
+    """The report of a server, the whole check of an arm, or how its server is started.
 
     Args:
-        url: of the server.
+        url: of the server; None: only the start lines of the recipe's arms.
         recipe: with the arm; None: only what the server says.
         arm: name.
         out: run directory whose arms the probe is compared with; default: the recipe's.
@@ -35,6 +36,11 @@ def check_lines(
     Raises:
         EvalkitError: no such arm, no answer, or the arm is not engaged.
     """
+    if url is None:
+        if recipe is None:
+            raise EvalkitError("give the URL of a server, or --recipe to see how to start one")
+        yield from _start_lines(recipe, arm)
+        return
     if recipe is None:
         yield from _report_lines(read_server(url, read_key(None, None)))
         return
@@ -58,6 +64,20 @@ def check_lines(
     if found.verdict == NOT_ENGAGED:
         start = f"; start it as: {found.launch}" if found.launch else ""
         raise EvalkitError(f"arm {chosen.name}: not engaged: {found.reason}{start}")
+
+
+def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
+    """The start line of every arm (or of one), without a server and without a download."""
+    config = load(recipe, RunConfig)
+    for arm in config.arms if name is None else [_arm(config, name)]:
+        model = resolve_model(arm.model or config.model or "", recipe.resolve().parent)
+        found = model_layout(model)
+        if found is None:
+            raise EvalkitError(f"arm {arm.name}: {model} has no lightning indexer")
+        schedule = arm.schedule(found.native)
+        line = launch_of(arm, schedule, found.native, model, model_type=found.model_type)
+        yield f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)} full"
+        yield line or "# server.engine is not set: the language of its settings is not known"
 
 
 def _report_lines(report: Report) -> Iterator[str]:
