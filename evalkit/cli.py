@@ -204,12 +204,16 @@ def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:
 
 def _compare(store: RunStore, baseline: str | None, console: Console) -> None:
     from evalkit.compare import compare_run, write_json
-    from evalkit.report import markdown, terminal
+    from evalkit.report import heatsheet, markdown, terminal
 
     comparison = compare_run(store, baseline)
     write_json(store, comparison)
     markdown.write(store, comparison)
     terminal.show(comparison, console)
+    names = [arm["name"] for arm in comparison.arms]
+    for path in heatsheet.write(store, names, comparison.result.baseline):
+        if path.suffix == ".png":
+            console.print(f"heat map: {path}", style="dim", highlight=False)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evalkit.config import CompareConfig
+from evalkit.report.summaries import Summary, summaries
 from evalkit.stats import ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.store import RunStore, write_atomic
 from evalkit.types import EvalkitError
@@ -39,6 +40,7 @@ class RunComparison:
         settings: how arms were compared.
         floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
         scored: scores of every arm that has some.
+        summaries: what the benchmarks themselves report.
     """
 
     result: Comparison
@@ -50,6 +52,7 @@ class RunComparison:
     settings: CompareConfig
     floors: Mapping[str, float]
     scored: Mapping[str, ArmScores]
+    summaries: tuple[Summary, ...] = ()
 
 
 def compare_run(
@@ -93,6 +96,7 @@ def compare_run(
         settings=settings,
         floors=options.noise_floors,
         scored=scored,
+        summaries=summaries({baseline: scored[baseline], **scored}, items),
     )
 
 
@@ -220,6 +224,7 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         "signature": comparison.result.signature,
         "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
         "flags": {name: dict(counts) for name, counts in comparison.flags.items()},
+        "summaries": {found.name: found.data for found in comparison.summaries},
         "rows": as_rows(comparison),
     }
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evalkit.report.heatmap import Heat, maps_of, paint, paint_difference, place_ticks
+from evalkit.report.heatmap import Heat, maps_of, paint, paint_difference, place_ticks, save
 from evalkit.report.layout import benchmark_of
 from evalkit.report.style import new_figure, plain
-from evalkit.store import RunStore
+from evalkit.store import RunStore, slug
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +25,22 @@ def needle_maps(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, He
     found = maps_of(store, names)
     needles = {name: maps for name, maps in found.items() if benchmark_of(name) != "RULER"}
     return needles or found
+
+
+def write(store: RunStore, names: Sequence[str], baseline: str) -> list[Path]:
+    """The sheets of a run's needle tests (RULER's are left to the whole report), PNG and SVG.
+
+    Args:
+        store: a scored run.
+        names: arms.
+        baseline: one of them.
+    """
+    files: list[Path] = []
+    for section, maps in needle_maps(store, names).items():
+        if baseline in maps and benchmark_of(section) != "RULER":
+            path = store.path / "plots" / f"heatmaps-{slug(section)}"
+            files += save(sheet(maps, baseline), path)
+    return files
 
 
 def sheet(maps: Mapping[str, Heat], baseline: str) -> Figure:

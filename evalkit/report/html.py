@@ -171,6 +171,14 @@ def _ruler(_: RunStore, comparison: RunComparison) -> Part | None:
     return Part("ruler", "RULER by length", "", found) if found else None
 
 
+def _own(_: RunStore, comparison: RunComparison) -> Part | None:
+    if not comparison.summaries:
+        return None
+    notes = " ".join(f"{line}." for found in comparison.summaries for line in found.notes)
+    grids = tuple(found.grid for found in comparison.summaries)
+    return Part("benchmarks", "What the benchmarks report", notes, (), grids)
+
+
 def _needle(store: RunStore, comparison: RunComparison) -> Part | None:
     names, base = [arm["name"] for arm in comparison.arms], comparison.result.baseline
     pictures: list[Picture] = []
@@ -205,6 +213,7 @@ PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
     _retention,
     _forest,
     _ruler,
+    _own,
     _needle,
     _counts,
     _schedules,

@@ -12,6 +12,9 @@ def markdown(comparison: RunComparison) -> str:
     parts = ["# Comparison", "", *table_lines(summary(comparison))]
     if len(comparison.tasks) > 1:
         parts += ["", *table_lines(by_task(comparison))]
+    for found in comparison.summaries:
+        parts += ["", *table_lines(found.grid)]
+        parts += ["", *(f"- {escape(line)}" for line in found.notes)] if found.notes else []
     lines = notes(comparison, every_task=True)
     if lines:
         parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.compare import FLAGS, RunComparison, methods
+from evalkit.report.grid import Grid as Grid  # noqa: PLC0414 - others take it from here
+from evalkit.report.grid import number as number  # noqa: PLC0414
 from evalkit.report.layout import in_force
 from evalkit.stats import MACRO, Row
 
@@ -15,23 +16,6 @@ MOST_COLUMNS = 6
 
 ALWAYS = ("error", "length", "unclosed", "truncated")
 """Counts that are told when they are zero, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table.
-
-    Attributes:
-        title: one line above it.
-        head: column names.
-        rows: cells, as many as columns.
-        right: columns that are aligned to the right.
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[int, ...] = ()
 
 
 def summary(comparison: RunComparison) -> Grid:
@@ -230,11 +214,6 @@ def _cell(row: Row) -> str:
 def adjusted(comparison: RunComparison) -> str:
     """Head of the column of p-values."""
     return f"p ({'Holm' if comparison.settings.adjust == 'holm' else 'BH'})"
-
-
-def number(value: float | None) -> str:
-    """0.957, or a dash."""
-    return "–" if value is None else f"{value:.3f}"
 
 
 def difference(row: Row) -> str:

@@ -21,6 +21,10 @@ def show(comparison: RunComparison, console: Console) -> None:
     show_grid(summary(comparison), console)
     if len(comparison.tasks) > 1:
         show_grid(tasks, console)
+    for found in comparison.summaries:
+        show_grid(found.grid, console)
+        for line in found.notes:
+            console.print(Text(f"· {line}", style="dim"))
     for line in notes(comparison):
         console.print(Text(f"· {line}", style="dim"))
 
