@@ -86,7 +86,7 @@ def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) ->
         "|---|---|---|",
         *(
             f"| {text} | {_shown(progress.before, key)} | {_shown(progress.after, key)} |"
-            for key, text in PROBES.items()
+            for key, text in shown_probes(config.choice.tail).items()
         ),
         "",
         *(f"Note: {warning}.\n" for warning in session.warnings),
@@ -100,6 +100,11 @@ def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) ->
         "",
     ]
     return "\n".join(lines)
+
+
+def shown_probes(tail: float) -> dict[str, str]:
+    """Probes with their names; where all positions count alike, there is no second logit KL."""
+    return {k: text for k, text in PROBES.items() if tail < 1 or k != "logit_kl_tail"}
 
 
 def _choices(progress: Progress) -> str:

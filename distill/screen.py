@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from distill.ceiling import Ceiling
-from distill.output import PROBES
+from distill.output import shown_probes
 from distill.progress import Progress as Remembered
 from distill.session import Session
 
@@ -83,7 +83,7 @@ class Screen:
         table.add_column("measure")
         for name in ("undistilled", f"distilled (step {progress.best_step})"):
             table.add_column(name, justify="right")
-        for key, text in PROBES.items():
+        for key, text in shown_probes(self._session.config.choice.tail).items():
             values = (progress.before.get(key), progress.after.get(key))
             table.add_row(text, *(f"{v:.4f}" if isinstance(v, float) else "–" for v in values))
         self._console.print(table)

@@ -58,6 +58,7 @@ def save_indexer(
     clean = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     fresh = directory / f".{INDEXER_FILE}.new"
     save_file(clean, fresh, metadata={"format": "pt", "schedule": str(schedule)})
+    fresh.chmod(0o644)  # safetensors makes files that nobody else can read
     facts = {
         "format": FORMAT,
         "schedule": schedule_facts(schedule),

@@ -89,7 +89,9 @@ def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, 
     assert read_schedule(out / "indexer") == ReuseSchedule.uniform(8, "1/4")
     tensors = load_file(out / "indexer" / "indexer.safetensors")
     assert {name.split(".")[2] for name in tensors} == {"4"}
+    assert (out / "indexer" / "indexer.safetensors").stat().st_mode & 0o044
     card = (out / "indexer" / "README.md").read_text()
+    assert "where the undistilled arm is worst" not in card + printed  # all positions count alike
     for words in ("license: apache-2.0", "layers 4.", "## Probes on held-out text", '"steps": 2'):
         assert words in card
     assert distill("train", recipe, "--out", out) == 0
