@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from evalkit.config import ArmConfig
+from evalkit.config import ArmConfig, EngineConfig
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
-from evalkit.engines.base import Checking, Engine
+from evalkit.engines.base import Checking, Engine, Helped
 from evalkit.plan import Plan, changes, identity
 from evalkit.prompts import ChatRenderer, load_tokenizer
 from evalkit.provenance import environment
 from evalkit.reasoning import without_reasoning
 from evalkit.recipe import canonical_hash
+from evalkit.server_config import OpenAIServerConfig
 from evalkit.store import RunStore, sample_row
 from evalkit.types import EvalkitError, Followup, Prompt, Renderer, Sample
 
@@ -61,13 +62,15 @@ def run(
         refused |= _check(engine, unfinished, schedules, record)
         store.write_run(record)
         arms = [arm for arm in arms if arm.name not in refused]
-        for prompts in blocks(todo, renderer):
+        for prompts in _turns(blocks(todo, renderer), todo.config.engine):
             store.add_items(prompts, items)
             for arm in arms:
                 turn = _Turn(engine, arm, schedules[arm.name], renderer, store, on_answer)
-                turn.block(prompts, done[arm.name])
-                _note_engagement(record, arm.name, engine.engagement())
+                if turn.block(prompts, done[arm.name]):
+                    _note_engagement(record, arm.name, engine.engagement())
         store.write_run(record)
+    if isinstance(engine, Helped):
+        engine.close()
     return refused
 
 
@@ -105,6 +108,14 @@ def blocks(todo: Plan, renderer: Renderer) -> Iterator[list[Prompt]]:
             yield block
 
 
+def _turns(found: Iterator[list[Prompt]], engine: EngineConfig) -> Iterator[list[Prompt]]:
+    """Blocks cut into the turns that arms take on their servers, so that drift hits all alike."""
+    size = engine.turn_samples if isinstance(engine, OpenAIServerConfig) else BLOCK_SAMPLES
+    for block in found:
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
+
+
 def _take_block(stream: Iterator[Prompt]) -> Iterator[Prompt]:
     tokens = 0
     for prompt in islice(stream, BLOCK_SAMPLES):
@@ -125,8 +136,8 @@ class _Turn:
     store: RunStore
     on_answer: Callable[[str, int], None]
 
-    def block(self, prompts: Sequence[Prompt], done: Mapping[str, str]) -> None:
-        """Answer what is missing of a block, append it, report progress."""
+    def block(self, prompts: Sequence[Prompt], done: Mapping[str, str]) -> bool:
+        """Answer what is missing of a block, append it, report progress; was anything missing?"""
         by_id = {prompt.sample.id: prompt for prompt in prompts}
         for sample_id, prompt in by_id.items():
             if done.get(sample_id, prompt.sha256) != prompt.sha256:
@@ -139,7 +150,7 @@ class _Turn:
         if finished:
             self.on_answer(self.arm.name, len(finished))
         if len(finished) == len(by_id):
-            return
+            return False
         asked, failed = self._final(prompts)
         if failed:
             self.store.add_samples(self.arm.name, failed)
@@ -149,6 +160,7 @@ class _Turn:
             rows = [sample_row(by_id[c.sample_id], c) for c in batch]
             self.store.add_samples(self.arm.name, rows)
             self.on_answer(self.arm.name, len(batch))
+        return True
 
     def _final(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[dict[str, Any]]]:
         """The prompts whose answer is scored, and rows of those whose first call failed."""

@@ -29,6 +29,7 @@ class OpenAIServerConfig(Strict):
         extra_body: further fields of every request, as the server knows them.
         chat_prefix: how ``chat`` begins the assistant's turn: ``continue`` sends an unfinished
             message (SGLang, vLLM), ``user`` appends it to the user's turn.
+        turn_samples: samples that one arm answers before the next arm has its turn.
         max_requests: in flight at each server.
         max_tokens_in_flight: prompt and answer budget, at each server; a larger request goes alone.
         timeout: seconds of any request, and `timeout_per_1k_tokens` more for every 1,000 tokens.
@@ -49,6 +50,7 @@ class OpenAIServerConfig(Strict):
     temperature: float = Field(default=0.0, ge=0)
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     chat_prefix: Literal["continue", "user"] = "continue"
+    turn_samples: int = Field(default=128, ge=1)
     max_requests: int = Field(default=64, ge=1)
     max_tokens_in_flight: int = Field(default=2_000_000, ge=1)
     timeout: float = Field(default=120.0, gt=0)
@@ -121,8 +123,8 @@ class ServerConfig(Strict):
 
 # Fields that say where and how fast, not what is answered; they leave the identity of a run.
 CLIENT_FIELDS = frozenset(
-    {"urls", "stream", "served_model", "max_requests", "max_tokens_in_flight", "timeout"}
-    | {"timeout_per_1k_tokens", "retries", "backoff", "api_key_env", "api_key_file"}
+    {"urls", "stream", "served_model", "turn_samples", "max_requests", "max_tokens_in_flight"}
+    | {"timeout", "timeout_per_1k_tokens", "retries", "backoff", "api_key_env", "api_key_file"}
     | {"probe_prompts", "probe_tokens"}
 )
 PLACE_FIELDS = frozenset({"urls", "served_model", "log"})

@@ -7,6 +7,14 @@ from evalkit.engines.base import Engine
 from evalkit.server_config import OpenAIServerConfig
 
 
+def help_first_process(config: EngineConfig) -> None:
+    """What the further processes of `accelerate launch` do: follow the first until it is done."""
+    if isinstance(config, HfConfig):
+        from evalkit.engines.hf import HfEngine
+
+        HfEngine(config).help()
+
+
 def open_engine(config: EngineConfig) -> Engine:
     """The engine that a recipe names."""
     if isinstance(config, HfConfig):

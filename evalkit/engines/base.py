@@ -48,6 +48,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Helped(Protocol):
+    """An engine that other processes of the same launch help."""
+
+    def close(self) -> None:
+        """Let them go: there is no more work."""
+        ...
+
+
+@runtime_checkable
 class Checking(Protocol):
     """An engine that others started: it can only ask whether a schedule is in force."""
 

@@ -22,9 +22,10 @@ from evalkit.dsa import (
 from evalkit.dsa.checkpoint import apply_indexer
 from evalkit.dsa.families import Seam, seam
 from evalkit.dsa.indexer_files import IndexerFileError
+from evalkit.engines import ranks
 from evalkit.engines.greedy import GreedyDecoder
 from evalkit.prompts import load_tokenizer
-from evalkit.types import Completion, EvalkitError, Prompt
+from evalkit.types import Completion, EvalkitError, Prompt, in_one_line
 
 
 class HfEngine:
@@ -37,25 +38,26 @@ class HfEngine:
         self._decoder: GreedyDecoder | None = None
         self._loaded: tuple[str, dict[str, Any]] | None = None
         self._last: AppliedSchedule | None = None
-        self._forwards = 0
+        self._calls: list[int] = []
 
     def load(self, model: str) -> dict[str, Any]:
         """Load a checkpoint once; a second call with the same name costs nothing."""
         if self._loaded is not None and self._loaded[0] == model:
             return self._loaded[1]
-        from accelerate import PartialState
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # the run has a bar of its own
         self.model = None  # free the previous one first
-        device = PartialState().device
+        ranks.order(("load", model))
+        device = ranks.device()
         where = {"device_map": self.config.device_map} if self.config.device_map else {}
+        if where and ranks.processes() > 1:
+            raise EvalkitError("engine.device_map spreads one model: launch one process for it")
         try:
             loaded = AutoModelForCausalLM.from_pretrained(model, dtype=self.config.dtype, **where)
-        except (OSError, ValueError, ImportError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise EvalkitError(f"model {model}: cannot be loaded: {first}") from None
+        except Exception as error:  # whatever a damaged checkpoint makes transformers raise
+            raise EvalkitError(f"model {model}: cannot be loaded: {in_one_line(error)}") from error
         self.model = loaded.eval() if where else loaded.to(device).eval()
         try:
             self._seam = seam(self.model)
@@ -86,9 +88,34 @@ class HfEngine:
         done: Collection[str],
     ) -> Iterator[list[Completion]]:
         """Greedy answers, batch by batch."""
+        left = [b for b in self._batches(prompts) if not all(p.sample.id in done for p in b)]
+        if not left:
+            return
+        ranks.order(("answer", arm, schedule, left))
+        for completions in self._answer(arm, schedule, left):
+            yield [c for c in completions if c.sample_id not in done]
+
+    def help(self) -> None:
+        """Follow the first process of `accelerate launch` until it has no more work."""
+        while (command := ranks.next_order())[0] != "stop":
+            if command[0] == "load":
+                self.load(command[1])
+            else:
+                for _ in self._answer(*command[1:]):
+                    pass
+
+    def close(self) -> None:
+        """Let the other processes go."""
+        ranks.order(("stop",))
+
+    def _answer(
+        self, arm: ArmConfig, schedule: ReuseSchedule | None, batches: Sequence[Sequence[Prompt]]
+    ) -> Iterator[list[Completion]]:
+        """Answers of as many batches at a time as there are processes, the same in all of them."""
         decoder = self._decoder
         if decoder is None:
             raise RuntimeError("load a model first")
+        step, mine = ranks.processes(), ranks.rank()
         try:
             chunked = self.config.indexer == "chunked"
             with (
@@ -99,26 +126,13 @@ class HfEngine:
                     else nullcontext()
                 ) as applied,
             ):
-                self._last = applied
-                for batch in self._batches(prompts):
-                    if all(p.sample.id in done for p in batch):
-                        continue
-                    start = time.perf_counter()
-                    answers = decoder.answer(batch, applied)
-                    share = (time.perf_counter() - start) / len(batch)
-                    yield [
-                        Completion(
-                            sample_id=prompt.sample.id,
-                            text=text,
-                            finish_reason=reason,
-                            prompt_tokens=len(prompt.token_ids),
-                            completion_tokens=count,
-                            seconds=share,
-                            error=error,
-                        )
-                        for prompt, (text, reason, count, error) in zip(batch, answers, strict=True)
-                        if prompt.sample.id not in done
-                    ]
+                self._last, self._calls = applied, []
+                for start in range(0, len(batches), step):
+                    share = batches[start + mine : start + mine + 1]
+                    found = _completions(decoder, share[0], applied) if share else []
+                    parts = ranks.gather((found, _calls(applied)))
+                    self._calls = [sum(layer) for layer in zip(*(c for _, c in parts), strict=True)]
+                    yield [completion for some, _ in parts for completion in some]
         except (ScheduleError, IndexerFileError) as error:
             raise EvalkitError(f"arm {arm.name}: {error}") from None
         except torch.OutOfMemoryError as error:
@@ -140,8 +154,7 @@ class HfEngine:
         """Indexer runs per layer while the last arm answered: shared layers must show none."""
         if self._last is None:
             return {"verdict": "not applicable: the model has no indexers"}
-        schedule = self._last.schedule
-        calls = [self._last.calls[i] for i in range(len(schedule))]
+        schedule, calls = self._last.schedule, self._calls
         ran = [count > 0 for count in calls]
         verdict = "engaged" if ran == list(schedule.computes) else "not engaged"
         if not any(calls):
@@ -174,3 +187,30 @@ class HfEngine:
 
 def _size(prompt: Prompt) -> int:
     return len(prompt.token_ids) + prompt.max_new_tokens
+
+
+def _completions(
+    decoder: GreedyDecoder, batch: Sequence[Prompt], applied: AppliedSchedule | None
+) -> list[Completion]:
+    start = time.perf_counter()
+    answers = decoder.answer(batch, applied)
+    share = (time.perf_counter() - start) / len(batch)
+    return [
+        Completion(
+            sample_id=prompt.sample.id,
+            text=text,
+            finish_reason=reason,
+            prompt_tokens=len(prompt.token_ids),
+            completion_tokens=count,
+            seconds=share,
+            error=error,
+        )
+        for prompt, (text, reason, count, error) in zip(batch, answers, strict=True)
+    ]
+
+
+def _calls(applied: AppliedSchedule | None) -> list[int]:
+    """Indexer runs per layer."""
+    if applied is None:
+        return []
+    return [applied.calls[i] for i in range(len(applied.schedule))]
