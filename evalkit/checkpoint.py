@@ -8,7 +8,7 @@ from typing import Any
 
 from evalkit.dsa import Layout, ScheduleError, layout
 from evalkit.dsa.known import known_config
-from evalkit.types import EvalkitError
+from evalkit.types import EvalkitError, in_one_line
 
 
 def model_config(model: str) -> Any:
@@ -21,9 +21,10 @@ def model_config(model: str) -> Any:
 
     try:
         return AutoConfig.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EvalkitError(f"model {model}: no usable configuration: {first}") from None
+    except Exception as error:  # whatever a damaged file makes transformers raise
+        raise EvalkitError(
+            f"model {model}: no usable configuration: {in_one_line(error)}"
+        ) from error
 
 
 def model_layout(model: str) -> Layout | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalkit import cli_power, cli_report, cli_serving
+from evalkit import cli_overlap, cli_power, cli_report, cli_serving
 from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
 from evalkit.console import open_console
@@ -151,6 +151,7 @@ app.add_typer(schedule_app, name="schedule")
 app.command()(cli_serving.check)
 app.command()(cli_report.report)
 app.command()(cli_power.power)
+app.command()(cli_overlap.overlap)
 app.command()(cli_serving.bench)
 app.add_typer(data_app, name="data")
 

@@ -41,6 +41,7 @@ class RunComparison:
         floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
         scored: scores of every arm that has some.
         summaries: what the benchmarks themselves report.
+        overlap: what overlap.json holds, or None.
     """
 
     result: Comparison
@@ -53,6 +54,7 @@ class RunComparison:
     floors: Mapping[str, float]
     scored: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
+    overlap: Mapping[str, Any] | None = None
 
 
 def compare_run(
@@ -97,7 +99,19 @@ def compare_run(
         floors=options.noise_floors,
         scored=scored,
         summaries=summaries({baseline: scored[baseline], **scored}, items),
+        overlap=_overlap(store),
     )
+
+
+def _overlap(store: RunStore) -> Mapping[str, Any] | None:
+    """overlap.json beside a run, where `evalkit overlap` wrote one."""
+    try:
+        found = json.loads((store.path / "overlap.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise EvalkitError(f"{store.path / 'overlap.json'}: damaged: {error}") from None
+    return found if isinstance(found, dict) and found.get("lengths") else None
 
 
 def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Comparison:

@@ -107,7 +107,7 @@ class ArmConfig(Strict):
         server: where the arm's server runs, for the engine ``openai_server``.
     """
 
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=r"\S")
     model: str | None = None
     retention: str | float | None = None
     pattern: str | None = None
@@ -198,8 +198,8 @@ class CompareConfig(Strict):
     margins: dict[str, float] = Field(default_factory=dict)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     method: Literal["auto", "score", "t", "newcombe", "percentile", "bca", "studentized"] = "auto"
-    resamples: int = Field(default=10_000, ge=100)
-    seed: int = 0
+    resamples: int = Field(default=10_000, ge=100, le=1_000_000)
+    seed: int = Field(default=0, ge=0)
     adjust: Literal["holm", "benjamini-hochberg"] = "holm"
     over: Literal["arms", "arms and tasks"] = "arms"
 
@@ -237,6 +237,10 @@ class RunConfig(Strict):
             name = getattr(self.compare, key)
             if name is not None and name not in names:
                 raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
+        if isinstance(self.engine, OracleConfig) and isinstance(self.engine.corrupt, dict):
+            for name in self.engine.corrupt:
+                if name not in names:
+                    raise ValueError(f"engine.corrupt {name} is not an arm ({', '.join(names)})")
         for arm in self.arms:
             if arm.indexer is not None and isinstance(self.engine, OpenAIServerConfig):
                 raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 from evalkit.config import PromptConfig
 from evalkit.counting import TokenCounter
 from evalkit.data.model_templates import PLACE, model_template
-from evalkit.types import EvalkitError, Prompt, Sample
+from evalkit.types import EvalkitError, Prompt, Sample, in_one_line
 
 KEPT = 4096
 """Counts that wait to be checked."""
@@ -146,6 +146,5 @@ def load_tokenizer(model: str | Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(str(model))
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EvalkitError(f"{model}: no usable tokenizer: {first}") from None
+    except Exception as error:  # whatever a damaged file makes transformers raise
+        raise EvalkitError(f"{model}: no usable tokenizer: {in_one_line(error)}") from error

@@ -213,21 +213,26 @@ def _schedule(engine: Engine, arm: ArmConfig) -> ReuseSchedule | None:
 
 
 def _begin(todo: Plan, store: RunStore) -> dict[str, Any]:
-    """A fresh run.json, or the old one after a check that it is the same run."""
+    """A fresh run.json, or the old one after a check that it is the same run.
+
+    A directory without a single answer binds nobody: what failed at once is mended in the recipe.
+    """
     wanted = identity(todo)
+    record: dict[str, Any] = {"format": 1, "arms": []}
     if store.exists:
-        record = store.read_run()
-        differences = changes(record.get("identity", {}), wanted)
-        if differences:
-            raise EvalkitError(
-                f"{store.path} holds another run; changed: {'; '.join(differences[:4])}"
-                f"{' …' if len(differences) > 4 else ''}. Use another --out, or the old recipe"
-            )
-        known = {entry["name"] for entry in record["arms"]}
-        record["identity"] = wanted
-    else:
-        record, known = {"format": 1, "arms": []}, set()
-        record["identity"] = wanted
+        old = store.read_run()
+        if store.answered:
+            record = old
+            differences = changes(old.get("identity", {}), wanted)
+            if differences:
+                raise EvalkitError(
+                    f"{store.path} holds another run; changed: {'; '.join(differences[:4])}"
+                    f"{' …' if len(differences) > 4 else ''}. Use another --out, or the old recipe"
+                )
+        else:
+            store.forget_items()
+    known = {entry["name"] for entry in record["arms"]}
+    record["identity"] = wanted
     record["recipe"] = todo.config.model_dump(mode="json")
     record["identity_sha256"] = canonical_hash(wanted)
     planned = [

@@ -21,7 +21,13 @@ from typing import Any
 from evalkit.reasoning import opens_reasoning
 from evalkit.types import Completion, EvalkitError, Prompt, SampleScore
 
-ITEM_KEYS = ("sample_id", "task", "metric", "references", "cluster")
+FORMAT = 1
+"""Of run.json; a higher one was written by a later version."""
+
+# What readers rely on in every row, by the kind of the file.
+ITEM = {"task": str, "metric": str, "references": list, "cluster": str}
+ANSWER = {"task": str, "completion": str, "finish_reason": str, "prompt_sha256": str | None}
+SCORE = {"task": str, "metric": str, "score": int | float, "flags": list}
 
 
 class RunStore:
@@ -37,6 +43,11 @@ class RunStore:
         """Whether a run was begun here."""
         return (self.path / "run.json").is_file()
 
+    @property
+    def answered(self) -> bool:
+        """Whether any arm has an answer."""
+        return any(path.stat().st_size for path in self.path.glob("arms/*/*.jsonl"))
+
     def read_run(self) -> dict[str, Any]:
         """run.json.
 
@@ -45,13 +56,18 @@ class RunStore:
         """
         path = self.path / "run.json"
         try:
-            run = json.loads(path.read_text(encoding="utf-8"))
+            run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise EvalkitError(f"{self.path}: no run here (run.json is missing)") from None
         except (ValueError, OSError) as error:
             raise EvalkitError(f"{path}: damaged: {error}") from None
-        if not isinstance(run, dict) or not isinstance(run.get("arms"), list):
+        if not _is_run(run):
             raise EvalkitError(f"{path}: not the run.json of an evaluation")
+        if run.get("format", FORMAT) != FORMAT:
+            raise EvalkitError(
+                f"{path}: format {run['format']}, this version reads {FORMAT}: use the version"
+                " that wrote it"
+            )
         return run
 
     def write_run(self, run: Mapping[str, Any]) -> None:
@@ -62,8 +78,12 @@ class RunStore:
 
     def read_items(self) -> dict[str, dict[str, Any]]:
         """Gold by sample id, in plan order."""
-        rows = read_jsonl(self.path / "items.jsonl")
+        rows = read_jsonl(self.path / "items.jsonl", ITEM)
         return {row["sample_id"]: row for row in rows}
+
+    def forget_items(self) -> None:
+        """Drop the gold of a run that nobody has answered."""
+        (self.path / "items.jsonl").unlink(missing_ok=True)
 
     def add_items(self, prompts: Iterable[Prompt], known: Mapping[str, Mapping[str, Any]]) -> None:
         """Append the gold of samples that are not `known`.
@@ -92,7 +112,7 @@ class RunStore:
 
     def read_samples(self, arm: str, call: str = "samples") -> dict[str, dict[str, Any]]:
         """Latest completion per sample id; a later line replaces an earlier (failed) one."""
-        rows = read_jsonl(self.arm_dir(arm) / f"{call}.jsonl")
+        rows = read_jsonl(self.arm_dir(arm) / f"{call}.jsonl", ANSWER)
         return {row["sample_id"]: row for row in rows}
 
     def add_samples(
@@ -103,7 +123,7 @@ class RunStore:
 
     def read_scores(self, arm: str) -> dict[str, dict[str, Any]]:
         """Scores by sample id."""
-        rows = read_jsonl(self.arm_dir(arm) / "scores.jsonl")
+        rows = read_jsonl(self.arm_dir(arm) / "scores.jsonl", SCORE)
         return {row["sample_id"]: row for row in rows}
 
     def write_scores(self, arm: str, scores: Iterable[SampleScore]) -> None:
@@ -116,12 +136,14 @@ class RunStore:
         """Only one process writes here; the lock dies with its process.
 
         Raises:
-            EvalkitError: another process holds it.
+            EvalkitError: another process holds it, or nothing can be written here.
         """
         import fcntl
 
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+", encoding="utf-8") as handle:
+        with _writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+", encoding="utf-8")
+        with lock as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -131,9 +153,10 @@ class RunStore:
                     f"{self.path}: another process (pid {owner}) is writing to this run: wait for"
                     " it, or use another --out"
                 ) from None
-            handle.truncate(0)
-            handle.write(str(os.getpid()))
-            handle.flush()
+            with _writing(self.path):
+                handle.truncate(0)
+                handle.write(str(os.getpid()))
+                handle.flush()
             yield
 
 
@@ -186,15 +209,22 @@ def dumps(row: Mapping[str, Any]) -> str:
     return text
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Every whole line of a record file; a torn last line (a kill while writing) is left out.
+
+    Args:
+        path: of the file; one that is not there has no lines.
+        fields: what every row has besides its sample_id, with the types.
 
     Raises:
         EvalkitError: a line in the middle is damaged; names file and line.
     """
-    if not path.exists():
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
         return []
-    *lines, _torn = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -203,8 +233,11 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             raise EvalkitError(f"{path}:{number}: not JSON") from None
-        if not isinstance(row, dict) or "sample_id" not in row:
+        if not isinstance(row, dict) or not isinstance(row.get("sample_id"), str):
             raise EvalkitError(f"{path}:{number}: no sample_id")
+        for key, type_ in (fields or {}).items():
+            if key not in row or not isinstance(row[key], type_) or isinstance(row[key], bool):
+                raise EvalkitError(f"{path}:{number}: no usable {key}")
         rows.append(row)
     return rows
 
@@ -214,12 +247,13 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     data = "".join(dumps(row) + "\n" for row in rows).encode()
     if not data:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as handle:
-        _cut_torn_line(handle)
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as handle:
+            _cut_torn_line(handle)
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
 
 
 def _cut_torn_line(handle: Any) -> None:
@@ -239,14 +273,37 @@ def _cut_torn_line(handle: Any) -> None:
 
 def write_atomic(path: Path, text: str) -> None:
     """Write a file so that readers see the old or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("w", encoding="utf-8", newline="\n") as handle:
+                handle.write(text)
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk, a missing permission or a file in the way is the user's to mend."""
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise EvalkitError(
+            f"{path}: cannot be written: {error.strerror or error}; what was written before stays"
+        ) from None
+
+
+def _is_run(run: Any) -> bool:
+    """Whether a document has what every reader of run.json relies on."""
+    if not isinstance(run, dict) or not isinstance(run.get("arms"), list):
+        return False
+    return (
+        all(isinstance(arm, dict) and isinstance(arm.get("name"), str) for arm in run["arms"])
+        and isinstance(run.get("recipe"), dict)
+        and isinstance(run.get("tasks"), list)
+    )

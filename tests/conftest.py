@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 # One thread per worker: two workers with all threads each make a two-core machine crawl.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The suite needs no network; a test that reaches for the hub must fail, not wait.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A test that waits for the disk or for a busy machine is slow, not wrong.
+hypothesis.settings.register_profile("evalkit", deadline=None)
+hypothesis.settings.load_profile("evalkit")
 
 
 @pytest.fixture(scope="session")

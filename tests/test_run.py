@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,6 +165,55 @@ def test_a_changed_recipe_in_the_same_directory_is_refused(recipe, tmp_path, cap
     assert error.count("\n") == 1
 
 
+def test_a_run_without_an_answer_binds_nobody(recipe, tmp_path, checkpoint, capsys):
+    out, path = tmp_path / "run", recipe()
+    broken = shutil.copytree(checkpoint, tmp_path / "broken")
+    (broken / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert evalkit("run", path, "--out", out, "--set", f"model={broken}") == 2
+    error = capsys.readouterr().err
+    assert "no usable tokenizer" in error
+    assert error.count("\n") == 1
+    assert evalkit("run", path, "--out", out) == 0
+    assert evalkit("run", path, "--out", out, "--set", f"model={broken}") == 2
+    assert "model was" in capsys.readouterr().err
+
+
+def _cut_weights(model):
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def _other_width(model):
+    _change_config(model, hidden_size=64)
+
+
+def _other_depth(model):
+    _change_config(model, num_hidden_layers=10)
+
+
+def _change_config(model, **values):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize("damage", [_cut_weights, _other_width, _other_depth])
+def test_a_damaged_checkpoint_is_one_line(recipe, tmp_path, checkpoint, capsys, damage):
+    broken = shutil.copytree(checkpoint, tmp_path / "broken")
+    damage(broken)
+    settings = ("--set", f"model={broken}", "--limit", 1)
+    assert evalkit("run", recipe(engine=HF), "--out", tmp_path / "run", *settings) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"evalkit: model {broken}: ")
+
+
+def test_a_run_directory_that_is_a_file_is_one_line(recipe, tmp_path, capsys):
+    (tmp_path / "run").write_text("in the way", encoding="utf-8")
+    assert evalkit("run", recipe(), "--out", tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert "cannot be written" in error
+    assert error.count("\n") == 1
+
+
 def test_arms_can_be_added_and_throughput_settings_changed(recipe, tmp_path):
     out = tmp_path / "run"
     evalkit("run", recipe(), "--out", out)
@@ -255,8 +305,6 @@ def test_killed_and_resumed_equals_uninterrupted(recipe, tmp_path, how):
 
 
 def test_a_changed_checkpoint_is_refused(recipe, tmp_path, checkpoint, capsys):
-    import shutil
-
     model = shutil.copytree(checkpoint, tmp_path / "model")
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE.format(model=model, engine=HF), encoding="utf-8")
@@ -304,6 +352,11 @@ def test_user_errors_are_one_line_and_exit_code_two(capsys, args, words, tmp_pat
         ("tasks.needle.lengths=[16]", "needle@16"),
         ("model=./gone", "model ./gone: no such directory"),
         ("nonsense", "write it as a.b=value"),
+        ("tasks.0.lengths=[99999999999999999999]", "less than or equal to 16777216"),
+        ("arms.0.name='  '", "arms.0.name"),
+        ("compare.seed=-1", "compare.seed"),
+        ("compare.resamples=99999999999", "compare.resamples"),
+        ('engine.corrupt={"baselin"=0.5}', "engine.corrupt baselin is not an arm"),
     ],
 )
 def test_bad_settings_are_named(recipe, tmp_path, capsys, setting, words):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -117,7 +119,18 @@ def test_a_sample_that_changed_is_refused(tmp_path):
         store.add_items([other], store.read_items())
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"arms": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"arms": 3}',
+        '{"arms": ["x"], "recipe": {}, "tasks": []}',
+        '{"arms": [{}], "recipe": {}, "tasks": []}',
+        '{"arms": []}',
+        '{"arms": [], "recipe": {}, "tasks": [], "format": 2}',
+    ],
+)
 def test_a_damaged_run_file_is_one_line(tmp_path, content):
     (tmp_path / "run.json").write_text(content, encoding="utf-8")
     with pytest.raises(EvalkitError, match=r"run\.json"):
@@ -127,3 +140,53 @@ def test_a_damaged_run_file_is_one_line(tmp_path, content):
 def test_no_run_is_one_line(tmp_path):
     with pytest.raises(EvalkitError, match="no run here"):
         RunStore(tmp_path).read_run()
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "missing"),
+    [
+        ("items", {"task": "t", "metric": "m", "cluster": "c"}, "references"),
+        ("samples", {"task": "t", "completion": None, "finish_reason": "stop"}, "completion"),
+        ("samples", {"task": "t", "completion": "", "finish_reason": "stop"}, "prompt_sha256"),
+        ("scores", {"task": "t", "metric": "m", "score": "1", "flags": []}, "score"),
+        ("scores", {"task": "t", "metric": "m", "score": 1.0}, "flags"),
+    ],
+)
+def test_a_row_without_what_readers_need_names_file_line_and_field(tmp_path, name, row, missing):
+    store = RunStore(tmp_path)
+    folder = tmp_path if name == "items" else store.arm_dir("a")
+    append_jsonl(folder / f"{name}.jsonl", [{"sample_id": "t/0"} | row])
+    read = {
+        "items": store.read_items,
+        "samples": lambda: store.read_samples("a"),
+        "scores": lambda: store.read_scores("a"),
+    }[name]
+    with pytest.raises(EvalkitError, match=rf"{name}\.jsonl:1: no usable {missing}"):
+        read()
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(EvalkitError, match="cannot be written"), RunStore(path).lock():
+            pass
+        for write in (append_jsonl, lambda p, _rows: write_atomic(p, "x")):
+            with pytest.raises(EvalkitError, match="cannot be written"):
+                write(path / "run.json", [{"sample_id": "a"}])
+
+
+def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
+    path = tmp_path / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a"}])
+
+    def full(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(EvalkitError, match=r"samples\.jsonl: cannot be written: No space left"):
+            append_jsonl(path, [{"sample_id": "b"}])
+        with pytest.raises(EvalkitError, match="what was written before stays"):
+            write_atomic(path, "")
+    assert rows(path)[:1] == ["a"]
+    assert list(tmp_path.iterdir()) == [path]

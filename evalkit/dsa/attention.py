@@ -74,9 +74,12 @@ def attention_share(query: Tensor, key: Tensor, scale: float, allowed: Tensor) -
     return (total / total.sum(-1, keepdim=True).clamp(min=1e-30)).log()
 
 
-def allowed_keys(rows: Tensor, keys: int, mask: Tensor | None) -> Tensor:
-    """bool [B, R, T]: what the mask [B, 1, S, T] lets the rows see, or all up to each row."""
-    allowed = torch.arange(keys, device=rows.device) <= rows.unsqueeze(-1)
+def allowed_keys(rows: Tensor, keys: int, mask: Tensor | None, first: int = 0) -> Tensor:
+    """bool [B, R, T]: what the mask [B, 1, S, T] lets the rows see, or all up to each row.
+
+    Row 0 of the mask stands at position `first` of the text.
+    """
+    allowed = torch.arange(keys, device=rows.device) <= rows.unsqueeze(-1) + first
     if mask is None:
         return allowed
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2

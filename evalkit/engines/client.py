@@ -78,7 +78,8 @@ class Client:
             base_url=base_url(url),
             api_key=key.reveal(),
             max_retries=0,
-            http_client=DefaultAioHttpClient(limits=limits),
+            # Loading certificates takes longer than many requests; plain http has no use for them.
+            http_client=DefaultAioHttpClient(limits=limits, verify=url.startswith("https:")),
         )
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.compare import RunComparison
-from evalkit.report import figures, words
+from evalkit.report import figures, overlap, words
 from evalkit.report.browser import KEEP_ALL, samples, script_json
 from evalkit.report.heatsheet import needle_maps, sheet
 from evalkit.report.layout import by_benchmark, model_name
@@ -194,6 +194,20 @@ def _needle(store: RunStore, comparison: RunComparison) -> Part | None:
     return Part("needle", "Needles by length and depth", text, tuple(pictures))
 
 
+def _overlap(_: RunStore, comparison: RunComparison) -> Part | None:
+    found = comparison.overlap
+    if found is None:
+        return None
+    pictures = _inline(lambda: overlap.maps(found), "overlap", "Recall of every pair of layers")
+    beside = overlap.beside_quality(comparison)
+    grids = [overlap.adjacent(found), overlap.arms(found)] + ([beside] if beside else [])
+    text = (
+        f"Measured without generating: {overlap.heading(found)}. Dots mark what each arm reads;"
+        " in brackets its mean selection recall."
+    )
+    return Part("overlap", "What the selections say", text, pictures, tuple(reversed(grids)))
+
+
 def _counts(_: RunStore, comparison: RunComparison) -> Part:
     text = "A failed generation scores 0 and stays in the denominator."
     return Part("counts", "Answers", text, (), (counts(comparison),))
@@ -215,6 +229,7 @@ PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
     _ruler,
     _own,
     _needle,
+    _overlap,
     _counts,
     _schedules,
 )

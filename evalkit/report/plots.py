@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evalkit.compare import RunComparison
-from evalkit.report import figures, heatmap
+from evalkit.report import figures, heatmap, overlap
 from evalkit.report.heatsheet import needle_maps, sheet
 from evalkit.report.layout import by_benchmark
 from evalkit.store import RunStore, slug
@@ -25,6 +25,8 @@ def write(store: RunStore, comparison: RunComparison, folder: Path) -> list[Path
         "ruler-by-length": figures.ruler_by_length(comparison),
         "schedules": figures.schedules(comparison),
     }
+    if comparison.overlap is not None:
+        drawn["overlap"] = overlap.maps(comparison.overlap)
     files: list[Path] = []
     for name, figure in drawn.items():
         if figure is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.compare import RunComparison
+from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def show(comparison: RunComparison, console: Console) -> None:
         show_grid(found.grid, console)
         for line in found.notes:
             console.print(Text(f"· {line}", style="dim"))
+    beside = beside_quality(comparison)
+    if beside is not None:
+        show_grid(beside, console)
     for line in notes(comparison):
         console.print(Text(f"· {line}", style="dim"))
 

@@ -107,9 +107,15 @@ def generated(tmp_path, scores):
     append_jsonl(store.path / "items.jsonl", items)
     arm = {"name": "full", "model": "/home/someone/models/tiny-dsa"}
     tasks = [{"name": task, "samples": len(scores), "deviations": {}}]
-    store.write_run({"arms": [arm, {"name": "not yet"}], "tasks": tasks})
+    store.write_run({"arms": [arm, {"name": "not yet"}], "tasks": tasks, "recipe": {}})
     rows = [
-        {"sample_id": item["sample_id"], "completion": "x", "finish_reason": "stop"}
+        {
+            "sample_id": item["sample_id"],
+            "task": task,
+            "completion": "x",
+            "finish_reason": "stop",
+            "prompt_sha256": None,
+        }
         for item in items
     ]
     store.add_samples("full", rows)

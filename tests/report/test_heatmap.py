@@ -33,7 +33,7 @@ def run(tmp_path):
     ]
     items.append(item("vt@4096", 0, 4096, None))
     append_jsonl(tmp_path / "items.jsonl", items)
-    store.write_run({"arms": [{"name": "a"}, {"name": "b 1/4"}], "tasks": []})
+    store.write_run({"arms": [{"name": "a"}, {"name": "b 1/4"}], "tasks": [], "recipe": {}})
     for arm in ("a", "b 1/4"):
         scores = []
         for row in items:
@@ -98,7 +98,7 @@ def test_an_unknown_baseline_is_refused(run):
 def test_a_run_without_depths_has_no_maps(tmp_path):
     store = RunStore(tmp_path)
     append_jsonl(tmp_path / "items.jsonl", [item("vt@512", i, 512, None) for i in range(3)])
-    store.write_run({"arms": [{"name": "a"}], "tasks": []})
+    store.write_run({"arms": [{"name": "a"}], "tasks": [], "recipe": {}})
     assert write(store) == []
 
 

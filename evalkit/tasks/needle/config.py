@@ -11,6 +11,7 @@ from evalkit.recipe import Strict
 from evalkit.tasks.words import WordSource
 
 Positive = Annotated[int, Field(gt=0)]
+Length = Annotated[int, Field(gt=0, le=2**24)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -62,7 +63,7 @@ class NeedleConfig(Strict):
 
     kind: Literal["needle"] = "needle"
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")] = "needle"
-    lengths: tuple[Positive, ...] = Field(min_length=1)
+    lengths: tuple[Length, ...] = Field(min_length=1)
     unit: Literal["tokens", "characters"] = "tokens"
     depths: Annotated[tuple[Percent, ...], Field(min_length=1)] | Spacing = (0, 25, 50, 75, 100)
     repeats: Positive = 1

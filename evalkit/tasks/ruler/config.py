@@ -46,6 +46,7 @@ APPLIES: dict[str, tuple[str, ...]] = {
 """Which tasks a departure from the official parameters concerns; the others ignore it."""
 
 Positive = Annotated[int, Field(gt=0)]
+Length = Annotated[int, Field(gt=0, le=2**24)]
 
 
 class RulerConfig(Strict):
@@ -69,7 +70,7 @@ class RulerConfig(Strict):
 
     kind: Literal["ruler"] = "ruler"
     tasks: tuple[str, ...] = Field(min_length=1)
-    lengths: tuple[Positive, ...] = Field(min_length=1)
+    lengths: tuple[Length, ...] = Field(min_length=1)
     samples: Positive = 500
     seed: int = 42
     key_adjectives: WordSource | None = None
