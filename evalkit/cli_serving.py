@@ -36,6 +36,9 @@ def bench(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override, for example bench.requests=64.")
     ] = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep the last measurement, add the arms that are there.")
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Print the last measurement with the quality of now.")
     ] = False,
@@ -44,4 +47,4 @@ def bench(
     from evalkit.console import open_console
     from evalkit.serving.bench.command import bench as measure
 
-    measure(recipe, out, set_ or (), again, open_console())
+    measure(recipe, out, set_ or (), open_console(), add=add, again=again)

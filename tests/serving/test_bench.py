@@ -359,6 +359,31 @@ def test_a_baseline_that_drifts_takes_all_speeds_with_it(checkpoint, tmp_path, c
     assert all(arm["ratios"] == {} for arm in found["arms"])
 
 
+def test_one_set_of_machines_started_anew_for_every_arm(checkpoint, tmp_path, capsys):
+    """The seed's protocol: baseline, arm, baseline again, each with a start of its own."""
+    out, path = tmp_path / "run", tmp_path / "recipe.toml"
+    gone = "http://127.0.0.1:9"
+    with server("{}", 0.01) as only:
+        path.write_text(RECIPE.format(model=checkpoint, off=only.url, half=only.url, other=gone))
+        small = ["--set", "bench.requests=6", "--set", "bench.max_drift=9", "--out", out]
+        assert evalkit("bench", path, *small) == 0
+        assert "1/2: not engaged" in capsys.readouterr().out
+        only.reports, only.piece_delay = sglang(HALF), 0.001
+        assert evalkit("bench", path, *small, "--add") == 0
+        assert "; quality NOT EVALUATED" in capsys.readouterr().out
+        only.reports, only.piece_delay = sglang("{}"), 0.01
+        assert evalkit("bench", path, *small, "--add") == 0
+        found = {a["name"]: a for a in json.loads((out / "bench.json").read_text())["arms"]}
+        assert found["OFF"]["speed"]["succeeded"] == 18  # first, closing, and after the restart
+        assert found["1/2"]["speed"]["succeeded"] == 6
+        assert found["1/2"]["ratios"]["whole"]["value"] > 0
+        assert found["1/2"]["engagement"] == "unknown"  # as it was when it was measured
+        assert found["1/2, other build"]["speed"] is None
+        assert len({json.dumps(body["prompt"]) for body in only.seen}) == len(only.seen)
+        assert evalkit("bench", path, *small, "--add", "--set", "bench.concurrency=2") == 2
+        assert "another load was measured here" in capsys.readouterr().err
+
+
 def test_what_cannot_be_measured_is_said(checkpoint, tmp_path, capsys):
     out, path = tmp_path / "run", tmp_path / "recipe.toml"
     with server("{}", 0.0) as off, server(HALF, 0.0) as half:

@@ -161,3 +161,22 @@ def kill_soon(out, server):
     while time.monotonic() < until and not (path.exists() and path.stat().st_size):
         time.sleep(0.02)
     server.kill()
+
+
+def test_a_measurement_on_a_real_server(served, recipe, tmp_path, capsys):
+    """Twice the same arm: a ratio near one, and no quality to go with it."""
+    path, out = tmp_path / "recipe.toml", tmp_path / "run"
+    load = "input_tokens = 48\noutput_tokens = 8\nrequests = 12\nconcurrency = 2\nwarmup = 1\n"
+    load += "extra_body = {}\nresamples = 200\nmax_drift = 9.0\n"
+    path.write_text(recipe.read_text() + f'[[arms]]\nname = "again"\n[bench]\n{load}')
+    assert evalkit("bench", path, "--out", out, *on(served[1].url)) == 0
+    assert "NOT EVALUATED" in capsys.readouterr().out
+    arms = {arm["name"]: arm for arm in json.loads((out / "bench.json").read_text())["arms"]}
+    assert arms["again"]["verdict"].endswith("; quality NOT EVALUATED")
+    ratio = arms["again"]["ratios"]["whole"]
+    assert 0.2 < ratio["value"] < 5
+    assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    whole = arms["native"]["speed"]["measures"]["whole"]
+    assert arms["native"]["speed"]["succeeded"] == whole["requests"] == 24
+    assert 0 < whole["ttft"]["p50"] <= whole["ttft"]["p99"]
+    assert whole["output_tokens"] <= 24 * 8

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def bench(
-    recipe: Path, out: Path | None, changes: Sequence[str], again: bool, console: Console
+    recipe: Path,
+    out: Path | None,
+    changes: Sequence[str],
+    console: Console,
+    *,
+    add: bool = False,
+    again: bool = False,
 ) -> None:
     """Measure the arms of a recipe (or take the last measurement) and write bench.json, bench.md.
 
@@ -27,8 +33,9 @@ def bench(
         recipe: with a [bench] section.
         out: run directory; default: the recipe's.
         changes: overrides.
-        again: only print the last measurement again, with the quality known by now.
         console: where to print.
+        add: keep the last measurement and add a round of every arm whose server is there.
+        again: only print the last measurement again, with the quality known by now.
 
     Raises:
         EvalkitError: see `measure_arms` and `stored`.
@@ -39,7 +46,7 @@ def bench(
         if not again:
             try:
                 say = lambda line: console.print(line, style="dim", markup=False)  # noqa: E731
-                measure_arms(config, recipe.resolve().parent, store, say)
+                measure_arms(config, recipe.resolve().parent, store, say, add=add)
             except KeyboardInterrupt:
                 raise EvalkitError("interrupted: nothing is reported; run it again") from None
         facts, rounds = stored(store)

@@ -31,7 +31,7 @@ from evalkit.serving.bench.results import (
 )
 from evalkit.store import RunStore, write_atomic
 
-FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference in speed"
+FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from evalkit.serving.bench import load
 from evalkit.serving.bench.counters import added, between, read_counters
 from evalkit.serving.bench.drive import Timing, drive
 from evalkit.serving.bench.results import Round
-from evalkit.serving.findings import NOT_ENGAGED
+from evalkit.serving.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.serving.reports import Web
 from evalkit.store import RunStore, append_jsonl, read_jsonl, write_atomic
 from evalkit.types import EvalkitError, Prompt
@@ -68,46 +68,90 @@ def baseline_of(config: RunConfig) -> str:
     return config.compare.baseline or config.arms[0].name
 
 
-def measure_arms(config: RunConfig, base_dir: Path, store: RunStore, say: Say) -> None:
-    """Check every arm, measure those that are not refused, write the records.
+def measure_arms(
+    config: RunConfig, base_dir: Path, store: RunStore, say: Say, *, add: bool = False
+) -> None:
+    """Check every arm, measure those that are engaged (or unknown), write the records.
+
+    Args:
+        config: the recipe.
+        base_dir: folder of the recipe.
+        store: run directory.
+        say: progress, one line at a time.
+        add: keep what was measured before under the same load, and add a round of every arm whose
+            server is there now: one set of machines, started anew for every arm.
 
     Raises:
-        EvalkitError: the recipe has no load, a server cannot be reached, the baseline is not
-            engaged, or every request of a round failed.
+        EvalkitError: the recipe has no load, another load was measured before, the baseline is not
+            engaged, no arm is, or every request of a round failed.
     """
     bench = _load_of(config, base_dir)
-    candidates = _candidates(config, base_dir)
+    folder = store.path / "bench"
     facts: dict[str, Any] = {
         "bench": bench.model_dump(mode="json", exclude={"text_file"}),
         "baseline": baseline_of(config),
         "environment": environment(),
         "arms": [],
     }
+    before = _earlier(folder, facts) if add else {}
     engaged = []
-    for candidate in candidates:
-        check = candidate.engine.check(candidate.arm, candidate.schedule, facts["arms"])
-        entry = candidate.facts() | {"check": check}
-        entry["schedule"] = {"text": entry["schedule"]}  # as run.json has it, for the next check
-        facts["arms"].append(entry)
-        say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")
-        if check["verdict"] == NOT_ENGAGED:
-            if candidate.arm.name == facts["baseline"]:
-                raise EvalkitError(f"baseline {candidate.arm.name}: not engaged: {check['reason']}")
-        else:
+    for candidate in _candidates(config, base_dir):
+        name = candidate.arm.name
+        entry = _checked(candidate, [*facts["arms"], *before.values()], say)
+        there = entry["check"]["verdict"] in (ENGAGED, UNKNOWN)
+        if there:
             engaged.append(candidate)
-    folder = store.path / "bench"
-    write_atomic(folder / "rounds.jsonl", "")
+        elif name == facts["baseline"] and not add:
+            raise EvalkitError(f"baseline {name}: not engaged: {entry['check']['reason']}")
+        facts["arms"].append(entry if there else before.get(name, entry))
+    if not engaged:
+        raise EvalkitError("no arm's server is there: `evalkit check --recipe` has the start lines")
+    if not add:
+        write_atomic(folder / "rounds.jsonl", "")
     write_atomic(folder / "facts.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    for number, candidate, first in _order(engaged, facts["baseline"], bench):
+    done = 1 + max((row["number"] for row in read_jsonl(folder / "rounds.jsonl")), default=-1)
+    turns = _added(engaged, bench, done) if add else _order(engaged, facts["baseline"], bench)
+    for number, candidate, first in turns:
         made = _round(candidate, bench, number, first)
         append_jsonl(folder / "rounds.jsonl", [made.row()])
         failed = [t.error for t in made.timings if t.error is not None]
-        say(
-            f"{candidate.arm.name}, round {number + 1}: {len(made.timings)} requests,"
-            f" {len(failed)} failed"
-        )
+        counts = f"{len(made.timings)} requests, {len(failed)} failed"
+        say(f"{candidate.arm.name}, round {number + 1}: {counts}")
         if len(failed) == len(made.timings):
             raise EvalkitError(f"arm {candidate.arm.name}: every request failed: {failed[0]}")
+
+
+def _earlier(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Arms that were measured before, under the same load."""
+    path = folder / "facts.json"
+    if not path.is_file():
+        return {}
+    old = json.loads(path.read_text(encoding="utf-8"))
+    if (old["bench"], old["baseline"]) != (facts["bench"], facts["baseline"]):
+        raise EvalkitError(f"{folder}: another load was measured here: use another --out")
+    measured = {row["arm"] for row in read_jsonl(folder / "rounds.jsonl")}
+    return {entry["name"]: entry for entry in old["arms"] if entry["name"] in measured}
+
+
+def _checked(candidate: Candidate, others: Sequence[Any], say: Say) -> dict[str, Any]:
+    """Facts of an arm with the check of its servers; one that cannot be reached is not engaged."""
+    try:
+        check = candidate.engine.check(candidate.arm, candidate.schedule, others)
+    except EvalkitError as error:
+        check = {"verdict": NOT_ENGAGED, "reason": str(error)}
+    say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")
+    entry = candidate.facts() | {"check": check}
+    entry["schedule"] = {"text": entry["schedule"]}  # as run.json has it, for the next check
+    return entry
+
+
+def _added(
+    candidates: Sequence[Candidate], bench: BenchConfig, done: int
+) -> Iterator[tuple[int, Candidate, int]]:
+    """One round of every arm that is there, with prompts that no server has seen."""
+    size = bench.requests + bench.warmup
+    for turn, candidate in enumerate(candidates):
+        yield done, candidate, size * (1000 * done + turn)
 
 
 def stored(store: RunStore) -> tuple[dict[str, Any], list[Round]]:
@@ -122,7 +166,10 @@ def stored(store: RunStore) -> tuple[dict[str, Any], list[Round]]:
     facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     rounds = [Round.of(row) for row in read_jsonl(store.path / "bench" / "rounds.jsonl")]
     if not any(r.arm == facts["baseline"] for r in rounds):
-        raise EvalkitError(f"{store.path}: the measurement was cut short: run it again")
+        raise EvalkitError(
+            f"{store.path}: the baseline {facts['baseline']} was not measured yet: start its server"
+            " and run `evalkit bench RECIPE --add`"
+        )
     return facts, rounds
 
 
