@@ -35,6 +35,22 @@ def model_layout(model: str) -> Layout | None:
         return None
 
 
+def dense_tokens(model: str) -> int | None:
+    """Longest sequence that the sparse layers read whole, so that no schedule can change a thing.
+
+    `index_topk` keys; DeepSeek-V4 counts compressed keys of four tokens. None without an indexer.
+    """
+    try:
+        config = known_config(model) or model_config(model).to_dict()
+        found = layout(config)
+    except (EvalkitError, ScheduleError):
+        return None
+    topk = (config.get("text_config") or config).get("index_topk")
+    if not isinstance(topk, int):
+        return None
+    return topk * (4 if found.model_type == "deepseek_v4" else 1)
+
+
 def weights_hash(directory: str) -> str:
     """sha256 over the names and contents of a checkpoint's weight files and configuration."""
     digest = hashlib.sha256()

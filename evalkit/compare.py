@@ -23,6 +23,7 @@ FLAGS = {
     "no_letter": "without a readable letter",
     "truncated": "with a truncated prompt",
     "over_length": "over-length",
+    "dense": "within index_topk, where nothing can differ",
 }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from evalkit.checkpoint import dense_tokens
 from evalkit.config import ArmConfig, EngineConfig
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
@@ -52,6 +53,7 @@ def run(
         facts = engine.load(model)
         renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
+        facts["dense_tokens"] = dense_tokens(model)
         schedules = {arm.name: _schedule(engine, arm) for arm in arms}
         _describe(record, store, arms, schedules, model, facts)
         for arm in arms:

@@ -38,8 +38,8 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
         strange = next((i for i in rows if i not in items), None)
         if strange is not None:
             raise EvalkitError(f"{store.path}: arm {arm} answers {strange}, which has no gold")
-        how = _settings(scoring, entry)
-        scores = [score_row(item, rows[i], how) for i, item in items.items() if i in rows]
+        how, dense = _settings(scoring, entry), entry.get("dense_tokens")
+        scores = [score_row(item, rows[i], how, dense) for i, item in items.items() if i in rows]
         store.write_scores(arm, scores)
         counts[arm] = len(scores)
     store.write_run(run)
@@ -54,11 +54,19 @@ def _settings(scoring: ScoringConfig, arm: Mapping[str, Any]) -> ScoringConfig:
 
 
 def score_row(
-    item: Mapping[str, Any], row: Mapping[str, Any], scoring: ScoringConfig
+    item: Mapping[str, Any],
+    row: Mapping[str, Any],
+    scoring: ScoringConfig,
+    dense_tokens: int | None = None,
 ) -> SampleScore:
-    """Score one completion; a failed generation scores 0 and stays in the denominator."""
+    """Score one completion; a failed generation scores 0 and stays in the denominator.
+
+    A prompt and answer of at most `dense_tokens` tokens are flagged: no schedule changes those.
+    """
     meta = item.get("meta") or {}
     flags = [flag for flag in META_FLAGS if meta.get(flag)]
+    if dense_tokens and _tokens(row) <= dense_tokens:
+        flags.append("dense")
     answer, value = str(row["completion"]), 0.0
     split = scoring.reasoning == "split"
     unclosed = split and is_unclosed(answer, opened=bool(row.get("reasoning_opened")))
@@ -83,3 +91,9 @@ def score_row(
     if row["finish_reason"] == "length":
         flags.append("length")
     return SampleScore(item["sample_id"], item["task"], item["metric"], value, answer, tuple(flags))
+
+
+def _tokens(row: Mapping[str, Any]) -> float:
+    """Prompt and answer of a row; endless where nobody counted them."""
+    counts = (row.get("prompt_tokens"), row.get("completion_tokens"))
+    return sum(c if isinstance(c, int) else float("inf") for c in counts)

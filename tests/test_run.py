@@ -253,6 +253,16 @@ def test_limit_takes_the_first_samples(recipe, tmp_path):
     assert evalkit("run", recipe(), "--out", out) == 2
 
 
+def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, checkpoint, capsys):
+    model = shutil.copytree(checkpoint, tmp_path / "model")
+    _change_config(model, index_topk=2048)
+    settings = ("--set", f"model={model}")
+    assert evalkit("run", recipe(), "--out", tmp_path / "run", *settings) == 0
+    assert "12 within index_topk" in capsys.readouterr().out
+    rows = RunStore(tmp_path / "run").read_scores("MLI k=1").values()
+    assert all("dense" in row["flags"] for row in rows)
+
+
 def test_one_arm_gets_a_table_of_its_scores(recipe, tmp_path, capsys):
     text = RECIPE[: RECIPE.index('[[arms]]\nname = "again"')]
     path = recipe('kind = "oracle"\ncorrupt = 0.0', text.replace("[256]", "[256, 300]"))
