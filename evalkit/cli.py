@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from evalkit.plan import Plan
+    from evalkit.stopper import Stopper
     from evalkit.store import RunStore
 
 app = typer.Typer(
@@ -44,6 +45,17 @@ def run(
         list[str] | None, typer.Option("--set", help="Override, for example engine.max_batch=8.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="First N samples of every task.")] = None,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Random order; stop each arm on a task once decided."),
+    ] = False,
+    question: Annotated[
+        str,
+        typer.Option(
+            help="With --until-decided, what to decide: benchmark (what would all of it say?) or"
+            " tasks (is the arm no worse on such tasks?)."
+        ),
+    ] = "benchmark",
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
     from evalkit.config import RunConfig
@@ -61,8 +73,13 @@ def run(
     todo = plan(config, recipe.resolve().parent, limit)
     store = RunStore(out or Path("runs") / recipe.stem)
     console = open_console()
+    stopper = None
+    if until_decided:
+        from evalkit.until_decided import UntilDecided
+
+        stopper = UntilDecided(todo, store, question=question)
     with store.lock():
-        refused = _generate(todo, store, console)
+        refused = _generate(todo, store, console, stopper)
         score_run(store, todo.config.scoring)
     if not refused:
         _compare(store, None, console)
@@ -167,7 +184,9 @@ def tasks() -> None:
         typer.echo(f"{kind:<{kinds}}  {name:<{names}}  {text}")
 
 
-def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:
+def _generate(
+    todo: Plan, store: RunStore, console: Console, stopper: Stopper | None = None
+) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
     from rich.progress import (
         BarColumn,
@@ -195,7 +214,7 @@ def _generate(todo: Plan, store: RunStore, console: Console) -> dict[str, str]:
             progress.update(bar, advance=count, description=arm)
 
         try:
-            return generate(todo, store, on_answer=on_answer)
+            return generate(todo, store, on_answer=on_answer, stopper=stopper)
         except KeyboardInterrupt:
             progress.stop()
             raise EvalkitError(

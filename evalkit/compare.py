@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evalkit.config import CompareConfig
 from evalkit.report.summaries import Summary, summaries
-from evalkit.stats import ArmScores, Comparison, Options, Row, compare, noise_floor
+from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.store import RunStore, write_atomic
 from evalkit.types import EvalkitError
 
@@ -43,6 +43,7 @@ class RunComparison:
         scored: scores of every arm that has some.
         summaries: what the benchmarks themselves report.
         overlap: what overlap.json holds, or None.
+        until_decided: what `evalkit run --until-decided` decided, or None.
     """
 
     result: Comparison
@@ -56,6 +57,7 @@ class RunComparison:
     scored: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
     overlap: Mapping[str, Any] | None = None
+    until_decided: Mapping[str, Any] | None = None
 
 
 def compare_run(
@@ -88,7 +90,7 @@ def compare_run(
     planned = sum(task["samples"] for task in run["tasks"])
     options = _options(scored, baseline, settings)
     return RunComparison(
-        result=compare(scored, baseline, options),
+        result=_stopped(compare(scored, baseline, options), run),
         arms=tuple(run["arms"]),
         tasks=tuple(run["tasks"]),
         metrics={item["task"]: item["metric"] for item in items.values()},
@@ -101,7 +103,40 @@ def compare_run(
         scored=scored,
         summaries=summaries({baseline: scored[baseline], **scored}, items),
         overlap=_overlap(store),
+        until_decided=run.get("until_decided"),
     )
+
+
+STOPPED = "stopped when decided: the verdict is the confidence sequence's, not the interval's"
+
+
+def _stopped(result: Comparison, run: Mapping[str, Any]) -> Comparison:
+    """Rows of arms that were stopped early get the verdict that holds under stopping."""
+    found = run.get("until_decided")
+    if not found or not found["verdicts"]:
+        return result
+    tasks = [task["name"] for task in run["tasks"]]
+    rows = []
+    for row in result.rows:
+        verdict = verdict_of(found, row.arm, tasks if row.task == MACRO else [row.task])
+        if verdict is None or row.result is None:
+            rows.append(row)
+        else:
+            rows.append(replace(row, verdict=verdict, notes=(*row.notes, STOPPED)))
+    return replace(result, rows=tuple(rows))
+
+
+def verdict_of(found: Mapping[str, Any], arm: str, tasks: Sequence[str]) -> str | None:
+    """The sequential verdict over some tasks: the one that all of them have, else undecided.
+
+    None where the arm drew every sample of all of them, so that nothing was stopped.
+    """
+    states = [found["verdicts"].get(arm, {}).get(task) for task in tasks]
+    known = [state[found["question"]] for state in states if state is not None]
+    if not known or all(state["n"] == state["size"] for state in known):
+        return None
+    verdicts = {str(state["verdict"]) for state in known}
+    return verdicts.pop() if len(verdicts) == 1 and len(known) == len(tasks) else "undecided"
 
 
 def _overlap(store: RunStore) -> Mapping[str, Any] | None:

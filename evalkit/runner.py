@@ -22,6 +22,7 @@ from evalkit.provenance import environment
 from evalkit.reasoning import without_reasoning
 from evalkit.recipe import canonical_hash
 from evalkit.server_config import OpenAIServerConfig
+from evalkit.stopper import Stopper
 from evalkit.store import RunStore, sample_row
 from evalkit.types import EvalkitError, Followup, Prompt, Renderer, Sample
 
@@ -30,7 +31,11 @@ BLOCK_TOKENS = 2_000_000
 
 
 def run(
-    todo: Plan, store: RunStore, *, on_answer: Callable[[str, int], None] = lambda *_: None
+    todo: Plan,
+    store: RunStore,
+    *,
+    on_answer: Callable[[str, int], None] = lambda *_: None,
+    stopper: Stopper | None = None,
 ) -> dict[str, str]:
     """Generate everything that is missing in a run directory.
 
@@ -38,6 +43,7 @@ def run(
         todo: from `plan`.
         store: the directory; the caller holds its lock.
         on_answer: called as (arm name, answers) while answers come, resumed ones included.
+        stopper: draws the samples of every task in its order and may stop arms early.
 
     Returns:
         arms that got no answers because their server does not run their schedule, and why.
@@ -47,8 +53,12 @@ def run(
     """
     refused: dict[str, str] = {}
     record = _begin(todo, store)
+    if stopper is None:
+        record.pop("until_decided", None)  # this time everything is answered
+    else:
+        record["until_decided"] = {"verdicts": {}}
     engine = open_engine(todo.config.engine)
-    for model in dict.fromkeys(todo.models.values()):
+    for model in _models(todo, stopper):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
         facts = engine.load(model)
         renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
@@ -64,16 +74,35 @@ def run(
         refused |= _check(engine, unfinished, schedules, record)
         store.write_run(record)
         arms = [arm for arm in arms if arm.name not in refused]
-        for prompts in _turns(blocks(todo, renderer), todo.config.engine):
+        if stopper is not None:
+            for name in refused:
+                stopper.refuse(name)
+        for prompts in _turns(blocks(todo, renderer, arms, stopper), todo.config.engine):
             store.add_items(prompts, items)
-            for arm in arms:
+            for arm in _undecided(arms, prompts[0].sample.task, stopper):
                 turn = _Turn(engine, arm, schedules[arm.name], renderer, store, on_answer)
                 if turn.block(prompts, done[arm.name]):
                     _note_engagement(record, arm.name, engine.engagement())
         store.write_run(record)
+    if stopper is not None:
+        record["until_decided"] = stopper.record()
+        store.write_run(record)
     if isinstance(engine, Helped):
         engine.close()
     return refused
+
+
+def _models(todo: Plan, stopper: Stopper | None) -> list[str]:
+    """Checkpoints, each once; where arms may stop early, the one of the baseline first."""
+    models = list(dict.fromkeys(todo.models.values()))
+    if stopper is None:
+        return models
+    return sorted(models, key=lambda model: model != todo.models[stopper.baseline])
+
+
+def _undecided(arms: Sequence[ArmConfig], task: str, stopper: Stopper | None) -> list[ArmConfig]:
+    """Arms that need more samples of a task."""
+    return [arm for arm in arms if stopper is None or not stopper.done(arm.name, task)]
 
 
 def _check(
@@ -102,12 +131,22 @@ def _check(
     return refused
 
 
-def blocks(todo: Plan, renderer: Renderer) -> Iterator[list[Prompt]]:
-    """Rendered samples, block by block, each within one cell."""
+def blocks(
+    todo: Plan,
+    renderer: Renderer,
+    arms: Sequence[ArmConfig] = (),
+    stopper: Stopper | None = None,
+) -> Iterator[list[Prompt]]:
+    """Rendered samples, block by block, each within one cell; none for arms that are done."""
     for task in todo.tasks:
-        stream = (renderer.render(task.sample(i, renderer)) for i in range(todo.count(task)))
-        while block := list(_take_block(stream)):
+        count = todo.count(task)
+        order = range(count) if stopper is None else stopper.order(task, count, renderer)
+        stream = (renderer.render(task.sample(i, renderer)) for i in order)
+        size = BLOCK_SAMPLES if stopper is None else stopper.look
+        while block := list(_take_block(stream, size)):
             yield block
+            if stopper is not None and not _undecided(arms, task.name, stopper):
+                break
 
 
 def _turns(found: Iterator[list[Prompt]], engine: EngineConfig) -> Iterator[list[Prompt]]:
@@ -118,9 +157,9 @@ def _turns(found: Iterator[list[Prompt]], engine: EngineConfig) -> Iterator[list
             yield block[start : start + size]
 
 
-def _take_block(stream: Iterator[Prompt]) -> Iterator[Prompt]:
+def _take_block(stream: Iterator[Prompt], size: int) -> Iterator[Prompt]:
     tokens = 0
-    for prompt in islice(stream, BLOCK_SAMPLES):
+    for prompt in islice(stream, size):
         yield prompt
         tokens += len(prompt.token_ids)
         if tokens >= BLOCK_TOKENS:

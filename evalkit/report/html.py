@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.compare import RunComparison
-from evalkit.report import figures, overlap, words
+from evalkit.report import figures, overlap, stopping, words
 from evalkit.report.browser import KEEP_ALL, samples, script_json
 from evalkit.report.heatsheet import needle_maps, sheet
 from evalkit.report.layout import by_benchmark, model_name
@@ -137,6 +137,15 @@ def _inline(make: Callable[[], Figure | None], name: str, alt: str) -> tuple[Pic
     return () if figure is None else (Picture(inline_svg(figure, name, alt)),)
 
 
+def _stopping(_: RunStore, comparison: RunComparison) -> Part | None:
+    found = comparison.until_decided
+    if found is None:
+        return None
+    return Part(
+        "stopping", "Stopped when decided", stopping.saved(found), (), (stopping.table(found),)
+    )
+
+
 def _retention(_: RunStore, comparison: RunComparison) -> Part | None:
     parts = by_benchmark(comparison)
     found = _inline(
@@ -224,6 +233,7 @@ def _schedules(_: RunStore, comparison: RunComparison) -> Part | None:
 
 
 PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
+    _stopping,
     _retention,
     _forest,
     _ruler,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalkit.compare import RunComparison
+from evalkit.report import stopping
 from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary
 from evalkit.store import RunStore, write_atomic
@@ -16,6 +17,9 @@ def markdown(comparison: RunComparison) -> str:
     for found in comparison.summaries:
         parts += ["", *table_lines(found.grid)]
         parts += ["", *(f"- {escape(line)}" for line in found.notes)] if found.notes else []
+    if comparison.until_decided is not None:
+        parts += ["", *table_lines(stopping.table(comparison.until_decided))]
+        parts += ["", stopping.saved(comparison.until_decided)]
     beside = beside_quality(comparison)
     if beside is not None:
         parts += ["", *table_lines(beside)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.compare import RunComparison
+from evalkit.report import stopping
 from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary
 
@@ -19,6 +20,9 @@ def show(comparison: RunComparison, console: Console) -> None:
     from rich.text import Text
 
     tasks = by_task(comparison)
+    if comparison.until_decided is not None:
+        show_grid(stopping.table(comparison.until_decided), console)
+        console.print(Text(f"· {stopping.saved(comparison.until_decided)}", style="dim"))
     show_grid(summary(comparison), console)
     if len(comparison.tasks) > 1:
         show_grid(tasks, console)

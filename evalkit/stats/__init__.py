@@ -34,6 +34,7 @@ from evalkit.stats.stopping import (
     QUESTIONS,
     SequentialVerdict,
     sampling_order,
+    sequential_decision,
     sequential_verdicts,
 )
 
@@ -72,6 +73,7 @@ __all__ = [
     "power_of",
     "samples_needed",
     "sampling_order",
+    "sequential_decision",
     "sequential_verdicts",
     "sign_flip",
     "smallest_effect",

@@ -130,6 +130,30 @@ def sequential_verdicts(
     return found
 
 
+def sequential_decision(
+    differences: ArrayLike,
+    margin: float,
+    size: int,
+    question: str,
+    *,
+    clusters: Sequence[str] | None = None,
+    confidence: float = 0.95,
+) -> tuple[str, int | None]:
+    """Verdict on one question and the sample at which it fell, without the interval: quick.
+
+    Agrees with `sequential_verdicts`, whose arguments and errors these are, before the whole
+    benchmark is drawn.
+    """
+    check_margin(margin)
+    d = checked(differences, size)
+    values, ends, bound, units = _units(d, size, clusters)
+    if not len(values):
+        return UNDECIDED, None
+    population = units if question == "benchmark" else None
+    decided, at = _decide(values, -margin / bound, population, confidence)
+    return decided, None if at is None else int(ends[at])
+
+
 def _decide(
     values: Floats, null: float, population: int | None, confidence: float
 ) -> tuple[str, int | None]:

@@ -1,0 +1,52 @@
+"""What a run that stops when decided has decided, and what it saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evalkit.report.grid import Grid
+from evalkit.stats import QUESTIONS
+
+
+def table(found: Mapping[str, Any]) -> Grid:
+    """What was decided: both questions, named, and the samples spent.
+
+    Args:
+        found: `UntilDecided.record`.
+    """
+    if not found["verdicts"]:
+        return Grid("stopped when decided: interrupted, the same command goes on", ("",), ())
+    rows = []
+    for arm, tasks in found["verdicts"].items():
+        for task, states in tasks.items():
+            drawn = states["benchmark"]
+            rows.append(
+                (
+                    *(arm, task, f"{drawn['n']} of {drawn['size']}", f"{drawn['delta']:+.3f}"),
+                    *(_state(states[question]) for question in QUESTIONS),
+                )
+            )
+    head = ("arm", "task", "drawn", "Δ so far", *(QUESTIONS[q] for q in QUESTIONS))
+    return Grid(
+        f"stopped when decided ({found['question']}: {QUESTIONS[found['question']]}); verdict at"
+        f" sample [anytime-valid {100 * found['confidence']:g} % interval]",
+        head,
+        tuple(rows),
+        (2, 3),
+    )
+
+
+def saved(found: Mapping[str, Any]) -> str:
+    """Samples spent by all arms but the baseline, against all of them."""
+    states = [s["benchmark"] for tasks in found["verdicts"].values() for s in tasks.values()]
+    drawn, size = sum(s["n"] for s in states), sum(s["size"] for s in states)
+    if not size:
+        return "nothing was drawn yet"
+    share = 100 * (1 - drawn / size)
+    return f"{drawn:,} of {size:,} answers were needed besides the baseline's: {share:.0f} % saved"
+
+
+def _state(state: Mapping[str, Any]) -> str:
+    at = "" if state["decided_at"] is None else f" at {state['decided_at']}"
+    return f"{state['verdict']}{at} [{state['low']:+.3f}, {state['high']:+.3f}]"
