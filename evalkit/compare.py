@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evalkit.config import CompareConfig
+from evalkit.fairness import parity_lines, without_drift
 from evalkit.report.summaries import Summary, summaries
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.store import RunStore, write_atomic
@@ -43,6 +44,7 @@ class RunComparison:
         scored: scores of every arm that has some.
         summaries: what the benchmarks themselves report.
         overlap: what overlap.json holds, or None.
+        parity: lines about arms that name another build.
         until_decided: what `evalkit run --until-decided` decided, or None.
     """
 
@@ -57,6 +59,7 @@ class RunComparison:
     scored: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
     overlap: Mapping[str, Any] | None = None
+    parity: tuple[str, ...] = ()
     until_decided: Mapping[str, Any] | None = None
 
 
@@ -89,8 +92,9 @@ def compare_run(
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
     planned = sum(task["samples"] for task in run["tasks"])
     options = _options(scored, baseline, settings)
+    twin = settings.repeat_of_baseline
     return RunComparison(
-        result=_stopped(compare(scored, baseline, options), run),
+        result=_stopped(without_drift(compare(scored, baseline, options), twin), run),
         arms=tuple(run["arms"]),
         tasks=tuple(run["tasks"]),
         metrics={item["task"]: item["metric"] for item in items.values()},
@@ -103,6 +107,7 @@ def compare_run(
         scored=scored,
         summaries=summaries({baseline: scored[baseline], **scored}, items),
         overlap=_overlap(store),
+        parity=tuple(parity_lines(run["arms"], scored, options)),
         until_decided=run.get("until_decided"),
     )
 

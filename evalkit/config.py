@@ -242,6 +242,9 @@ class RunConfig(Strict):
                 if name not in names:
                     raise ValueError(f"engine.corrupt {name} is not an arm ({', '.join(names)})")
         for arm in self.arms:
+            twin = arm.server.parity_of if arm.server is not None else None
+            if twin is not None and (twin not in names or twin == arm.name):
+                raise ValueError(f"arm {arm.name}: server.parity_of {twin} is not an arm")
             if arm.indexer is not None and isinstance(self.engine, OpenAIServerConfig):
                 raise ValueError(
                     f"arm {arm.name}: a running server takes no indexer files; serve a checkpoint"

@@ -309,6 +309,8 @@ def _describe(
                     f" (was {str(old)[:12]}, is {str(facts[key])[:12]}); use a new directory"
                 )
         entry |= {"model": model, **facts, "schedule": _schedule_facts(schedules[arm.name])}
+        if arm.server is not None and arm.server.parity_of is not None:
+            entry["parity_of"] = arm.server.parity_of
     store.write_run(record)
 
 

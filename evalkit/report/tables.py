@@ -155,6 +155,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         if arm.get("imported")
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
+    lines += comparison.parity
     for arm in comparison.arms:
         verdict = in_force(arm)
         if verdict and not verdict.startswith(("engaged", "not applicable")):
