@@ -245,6 +245,9 @@ def main() -> None:
     except (EvalkitError, ScheduleError) as error:
         print(f"evalkit: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("evalkit: interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,11 @@ def identity(todo: Plan) -> dict[str, Any]:
     """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
+    del recipe["model"]
     for arm in recipe["arms"]:
+        model = todo.models[arm["name"]]
+        # A directory is what its weights are (their hash is checked), not where it lies.
+        arm["model"] = "a directory" if Path(model).is_dir() else model
         if arm["indexer"] is not None:  # what the files hold, not where they lie
             arm["indexer"] = todo.indexers[arm["name"]]["indexer_sha256"]
         if arm["server"] is not None:

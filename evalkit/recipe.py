@@ -82,7 +82,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not sep or not key.strip():
         raise EvalkitError(f"--set {override}: write it as a.b=value")
     try:
-        value = tomllib.loads(f"v = {raw}")["v"]
+        parsed = tomllib.loads(f"v = {raw}")
+        value = parsed["v"] if len(parsed) == 1 else raw  # more keys: a line break smuggled them in
     except tomllib.TOMLDecodeError:
         value = raw
     *parents, last = [part.strip() for part in key.split(".")]

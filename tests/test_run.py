@@ -174,8 +174,8 @@ def test_a_run_without_an_answer_binds_nobody(recipe, tmp_path, checkpoint, caps
     assert "no usable tokenizer" in error
     assert error.count("\n") == 1
     assert evalkit("run", path, "--out", out) == 0
-    assert evalkit("run", path, "--out", out, "--set", f"model={broken}") == 2
-    assert "model was" in capsys.readouterr().err
+    assert evalkit("run", path, "--out", out, "--limit", 1) == 2
+    assert "limit was None, is 1" in capsys.readouterr().err
 
 
 def _cut_weights(model):
@@ -327,6 +327,22 @@ def test_a_changed_checkpoint_is_refused(recipe, tmp_path, checkpoint, capsys):
     assert "weights_sha256 changed" in capsys.readouterr().err
 
 
+def test_a_checkpoint_may_move_between_two_starts(recipe, tmp_path, checkpoint):
+    path, out = recipe(), tmp_path / "run"
+    assert evalkit("run", path, "--out", out, "--limit", 1) == 0
+    moved = shutil.copytree(checkpoint, tmp_path / "elsewhere")
+    assert evalkit("run", path, "--out", out, "--limit", 1, "--set", f'model="{moved}"') == 0
+
+
+def test_an_interrupt_anywhere_is_one_line(recipe, tmp_path, capsys, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evalkit.plan.plan", stop)
+    assert evalkit("run", recipe(), "--out", tmp_path / "run") in (1, 130)
+    assert "Traceback" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -362,6 +378,7 @@ def test_user_errors_are_one_line_and_exit_code_two(capsys, args, words, tmp_pat
         ("tasks.needle.lengths=[16]", "needle@16"),
         ("model=./gone", "model ./gone: no such directory"),
         ("nonsense", "write it as a.b=value"),
+        ("compare.margin=0.1\nx = 2", "compare.margin"),
         ("tasks.0.lengths=[99999999999999999999]", "less than or equal to 16777216"),
         ("arms.0.name='  '", "arms.0.name"),
         ("compare.seed=-1", "compare.seed"),

@@ -286,7 +286,10 @@ def _step(retention: str | float | Fraction) -> int:
 
 
 def _lags(lag: int | Sequence[int], ids: tuple[int, ...]) -> tuple[int, ...]:
-    lags = (lag,) * len(ids) if isinstance(lag, int) else tuple(int(k) for k in lag)
+    given = (lag,) * len(ids) if isinstance(lag, int | float) else tuple(lag)
+    if any(isinstance(k, bool) or k != int(k) for k in given):
+        raise ScheduleError(f"lag {lag}: it must be a whole number")
+    lags = tuple(int(k) for k in given)
     if len(lags) != len(ids):
         raise ScheduleError(f"{len(lags)} lags for {len(ids)} indexer-bearing layers")
     for i, k in enumerate(lags):
