@@ -1,7 +1,8 @@
 """One request to an OpenAI-compatible server, one reply, and every failure sorted.
 
-The SDK's own retries are off: the engine is the one retry layer. Bodies and replies are plain
-dictionaries, because the SDK's models cost more than the request (benchmarks/client_overhead.py).
+Streams and lists go through the OpenAI SDK, its own retries off: the engine is the one retry layer.
+Whole replies, the many, are posted with the SDK's transport (aiohttp) directly: building requests
+and models costs several times what the exchange does (benchmarks/client_overhead.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import httpx2
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
 
@@ -73,9 +75,12 @@ class Client:
 
     def __init__(self, url: str, key: Key, *, connections: int = 1000) -> None:
         self._key = key
+        self._url = base_url(url)
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._openai: Any = AsyncOpenAI(
-            base_url=base_url(url),
+            base_url=self._url,
             api_key=key.reveal(),
             max_retries=0,
             # Loading certificates takes longer than many requests; plain http has no use for them.
@@ -84,6 +89,8 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
         await self._openai.close()
 
     async def get(self, path: str, seconds: float = 30.0) -> dict[str, Any]:
@@ -123,11 +130,11 @@ class Client:
                 if body.get("stream"):
                     await self._stream(path, body, timeout, reply)
                 else:
-                    response = await self._openai.post(
-                        path, cast_to=httpx2.Response, body=body, options={"timeout": timeout}
-                    )
+                    raw = await self._post(path, body)
                     reply.arrivals.append(time.perf_counter())
-                    _take_whole(_json(response.content), reply)
+                    _take_whole(_json(raw), reply)
+        except aiohttp.ClientConnectionError as error:
+            raise Retry(f"connection: {self._line(error)}", gone=True) from None
         except TimeoutError:
             raise Retry(f"no reply within {seconds:.0f} s") from None
         except APIStatusError as error:
@@ -135,9 +142,34 @@ class Client:
         except APIConnectionError as error:
             reason = f"connection: {self._line(error.__cause__ or error)}"
             raise Retry(reason, gone=True) from None
-        except (APIError, httpx2.HTTPError, OSError) as error:
+        except (APIError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
             raise Retry(f"connection broke: {self._line(error)}") from None
         return reply
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """A whole reply."""
+        if self._session is None:  # made where the event loop runs
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections),
+                headers={
+                    "authorization": f"Bearer {self._key.reveal()}",
+                    "content-type": "application/json",
+                },
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                trust_env=True,
+            )
+        data = json.dumps(body).encode()
+        async with self._session.post(self._url + path, data=data) as response:
+            raw = await response.read()
+            if response.status < 400:
+                return raw
+            try:
+                said = json.loads(raw)
+            except ValueError:
+                said = raw.decode(errors="replace")
+            error = said.get("error", said) if isinstance(said, dict) else said
+            reason = self._said(response.status, error, response.reason or "no reason given")
+            raise _outcome(response.status, reason, response.headers.get("retry-after"))
 
     async def _stream(
         self, path: str, body: Mapping[str, Any], timeout: httpx2.Timeout, reply: Reply
@@ -159,21 +191,29 @@ class Client:
             raise Retry("the stream ended in the middle")
 
     def _sorted(self, error: APIStatusError) -> Exception:
-        status, reason = error.status_code, self._line(error)
-        if status in _AGAIN or status >= 500:
-            return Retry(reason, after=_seconds(error.response.headers.get("retry-after")))
-        if status in (401, 403, 404, 405):
-            return Refused(reason)
-        return Rejected(reason)
+        reason = self._said(error.status_code, error.body, error.message)
+        return _outcome(error.status_code, reason, error.response.headers.get("retry-after"))
+
+    def _said(self, status: int, body: Any, otherwise: str) -> str:
+        """Status and the server's own words in one line, without the key."""
+        said = body.get("message") or body.get("detail") if isinstance(body, dict) else body
+        return self._one_line(f"{status}: {said or otherwise}")
 
     def _line(self, error: BaseException) -> str:
         """One line about an error, without the key."""
-        text = str(error)
-        if isinstance(error, APIStatusError):
-            body: Any = error.body
-            said = body.get("message") or body.get("detail") if isinstance(body, dict) else body
-            text = f"{error.status_code}: {said or error.message}"
-        return self._key.scrub(" ".join(text.split()) or type(error).__name__)[:300]
+        return self._one_line(str(error) or type(error).__name__)
+
+    def _one_line(self, text: str) -> str:
+        return self._key.scrub(" ".join(text.split()))[:300]
+
+
+def _outcome(status: int, reason: str, retry_after: str | None) -> Exception:
+    """What an error status means for the request."""
+    if status in _AGAIN or status >= 500:
+        return Retry(reason, after=_seconds(retry_after))
+    if status in (401, 403, 404, 405):
+        return Refused(reason)
+    return Rejected(reason)
 
 
 def base_url(url: str) -> str:
