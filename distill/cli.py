@@ -48,7 +48,7 @@ def train(
     ] = False,
 ) -> None:
     """Distil an arm: start, gradient, choice; the same command resumes an interrupted run."""
-    from distill import evaluation
+    from distill import evaluation, sharding
     from distill.output import save
     from distill.screen import Screen
     from distill.session import open_session
@@ -60,10 +60,12 @@ def train(
     console = _console(quiet=not accelerator.is_main_process)
     session = open_session(
         config, recipe.resolve().parent, where / "data",
-        device=accelerator.device,
+        device="cpu" if sharding.wanted() else accelerator.device,
         first=lambda: accelerator.is_local_main_process,
         wait=accelerator.wait_for_everyone,
     )  # fmt: skip
+    if sharding.wanted():
+        sharding.shard(session, accelerator.device)
     for warning in session.warnings:
         console.print(f"warning: {warning}", style="yellow")
     with Screen(session, console) as screen:
@@ -91,16 +93,19 @@ def oracle(
     out: Out = None,
     set_: Set = None,
     tail: Annotated[float, typer.Option(help="Share of positions of the second column.")] = 0.05,
+    each: Annotated[
+        bool, typer.Option("--each", help="Try every consumer alone too: minutes, not one.")
+    ] = False,
 ) -> None:
-    """The ceiling of an arm: what perfect selections would give, before any training."""
+    """What an arm could give: selections that know what the consumers want, before any training."""
     from distill.ceiling import ceilings
     from distill.screen import ceiling_table
     from distill.session import open_session
 
     config, console = _config(recipe, set_), _console()
     session = open_session(config, recipe.resolve().parent, _out(recipe, out) / "data")
-    with console.status("perfect selections"):
-        rows = ceilings(session, tail)
+    with console.status("oracle selections"):
+        rows = ceilings(session, tail, each=each)
     console.print(ceiling_table(rows, tail, str(session.schedule)))
 
 

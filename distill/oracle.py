@@ -1,7 +1,9 @@
-"""Perfect selections: the ceiling of an arm, before anything is trained.
+"""Oracle selections: what an arm could give, before anything is trained.
 
 For every full layer the oracle takes the top-k of the mean of its consumers' own index
-distributions, as the original model computes them. No student can be expected to do better.
+distributions, as the original model computes them: the best answer to "what do all of you want?".
+Not a strict bound: k keys shared by many consumers serve none of them fully, and a student that
+serves those which matter may do better.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def oracle_selections(
     batch: Batch,
     layers: Collection[int],
     decode_rows: Tensor | None = None,
+    only: Mapping[int, int] | None = None,
 ) -> dict[int, Tensor]:
     """Per full layer, the selection that serves its consumers best: int64 [B, S, topk].
 
@@ -37,12 +40,17 @@ def oracle_selections(
         batch: whole sequences.
         layers: full layers (ordinals) to make a selection for.
         decode_rows: bool [B, S], where the decode consumers count.
+        only: the one consumer's indexer that is asked, by full layer; default: the mean of all. In
+            a phase in which it does not teach, all are asked.
     """
     where = seam(model)
     rows = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     phases: tuple[Phase, ...] = ("prefill",) if decode_rows is None else ("prefill", "decode")
     lessons = Lessons.of(model, schedule, tuple(layers))
     wanted = {(f, phase): lessons.teachers(phase, f) for f in layers for phase in phases}
+    for (f, phase), served in wanted.items():
+        if only is not None and only.get(f) in served:
+            wanted[f, phase] = (only[f],)
     found: dict[int, IndexTeacher] = {}
 
     def visit(ordinal: int, call: Any) -> None:

@@ -98,9 +98,9 @@ class Screen:
 
 
 def ceiling_table(rows: Sequence[Ceiling], tail: float, schedule: str) -> Table:
-    """KL of final logits under perfect selections, and how much of the damage they undo."""
-    table = Table(title=f"ceiling of {schedule}", title_justify="left")
-    table.add_column("selections")
+    """KL of final logits under oracle selections, and how much of the damage they undo."""
+    table = Table(title=f"oracle selections under {schedule}", title_justify="left")
+    table.add_column("what the full layers select for")
     table.add_column("logit KL", justify="right")
     table.add_column(f"worst {tail:.0%} of positions", justify="right")
     table.add_column("of that undone", justify="right")

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.checkpoint import apply_indexer, read_schedule
 from recipes.tiny.exams import EXAMS, Paper, answer_rows, make_paper, score
 from recipes.tiny.forward import Layer, Tap, forward
 
@@ -117,6 +118,15 @@ def target_recall(model: Any, paper: Paper, schedule: ReuseSchedule) -> Tensor:
     return hits / total
 
 
+def row(model: Any, name: str, schedule: ReuseSchedule, papers: dict[str, Paper]) -> str:
+    """One line of the table: value said (and stopped after it) per exam, seconds."""
+    start, cells = time.perf_counter(), []
+    for paper in papers.values():
+        said, ended = grade(model, paper, schedule)
+        cells.append(f"{said.float().mean():.3f} ({ended.float().mean():.3f})")
+    return f"| {name} | {' | '.join(cells)} | {time.perf_counter() - start:.0f} |"
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="development curve of the arms")
@@ -128,6 +138,9 @@ def main() -> None:
     parser.add_argument("--exams", nargs="*", default=list(EXAMS), choices=list(EXAMS))
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
     parser.add_argument("--overlap", action="store_true")
+    parser.add_argument(
+        "--indexers", nargs="*", type=Path, default=[], help="distilled ones, a row each"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model = load(args.model)
@@ -136,13 +149,11 @@ def main() -> None:
     print("| arm | " + " | ".join(args.exams) + " | s |")
     print("|---" * (len(args.exams) + 2) + "|")
     for arm in args.arms:
-        schedule = parse_arm(arm, model.config.num_hidden_layers)
-        start, cells = time.perf_counter(), []
-        for name in args.exams:
-            said, ended = grade(model, papers[name], schedule)
-            cells.append(f"{said.float().mean():.3f} ({ended.float().mean():.3f})")
-        seconds = time.perf_counter() - start
-        print(f"| {arm} | " + " | ".join(cells) + f" | {seconds:.0f} |", flush=True)
+        print(row(model, arm, parse_arm(arm, model.config.num_hidden_layers), papers), flush=True)
+    for directory in args.indexers:
+        trained_for = read_schedule(directory)
+        with apply_indexer(model, directory, trained_for):
+            print(row(model, f"{trained_for} distilled", trained_for, papers), flush=True)
     if args.overlap:
         paper = make_paper(args.exams[0], 24, args.length, args.seed)
         rows, answers = overlap(model, paper, 2 * model.config.index_topk)

@@ -125,10 +125,11 @@ def test_data_says_what_was_taken(recipe, tmp_path, capsys):
 
 
 def test_oracle_prints_the_ceiling_before_anything_is_trained(recipe, tmp_path, capsys):
-    assert distill("oracle", recipe, "--out", tmp_path / "run") == 0
+    assert distill("oracle", recipe, "--out", tmp_path / "run", "--each") == 0
     printed = capsys.readouterr().out
-    assert "ceiling of FSSSFSSS" in printed
-    for row in ("undistilled", "perfect, first full layer as it is", "perfect everywhere"):
+    assert "oracle selections under FSSSFSSS" in printed
+    everywhere = ("of all consumers, first full layer as it is", "of all consumers, everywhere")
+    for row in ("undistilled", *everywhere, "of layers "):
         assert row in printed
     assert not (tmp_path / "run" / "state").exists()
 

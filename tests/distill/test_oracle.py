@@ -75,3 +75,17 @@ def test_rows_of_each_phase_get_what_their_consumers_want():
     assert torch.equal(mixed[0][0, :20], early[0][0, :20])
     assert torch.equal(mixed[0][1, 30:], late[0][1, 30:])
     assert torch.equal(mixed[4], early[4])
+
+
+def test_one_consumer_can_be_asked_alone():
+    model = build("deepseek_v32")
+    some, where = batch(), seam(model)
+    schedule = schedule_of(model, "1/4")
+    alone = oracle_selections(model, schedule, some, [0, 4], only={4: 6})
+    both = oracle_selections(model, schedule, some, [0, 4])
+    assert torch.equal(alone[0], both[0])
+    assert not torch.equal(alone[4], both[4])
+    own = top_of_mean(
+        [IndexTeacher(features_of(model, some, 6))], where.owners[4].indexer.index_topk
+    )
+    assert torch.equal(alone[4], own)
