@@ -50,7 +50,7 @@ class OpenAIServerConfig(Strict):
     temperature: float = Field(default=0.0, ge=0)
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     chat_prefix: Literal["continue", "user"] = "continue"
-    turn_samples: int = Field(default=128, ge=1)
+    turn_samples: int = Field(default=256, ge=1)
     max_requests: int = Field(default=64, ge=1)
     max_tokens_in_flight: int = Field(default=2_000_000, ge=1)
     timeout: float = Field(default=120.0, gt=0)

@@ -13,6 +13,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
@@ -156,7 +158,7 @@ class Client:
                     "content-type": "application/json",
                 },
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                trust_env=True,
+                proxy=_proxy(self._url),
             )
         data = json.dumps(body).encode()
         async with self._session.post(self._url + path, data=data) as response:
@@ -205,6 +207,12 @@ class Client:
 
     def _one_line(self, text: str) -> str:
         return self._key.scrub(" ".join(text.split()))[:300]
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address; asked once, not with every request."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def _outcome(status: int, reason: str, retry_after: str | None) -> Exception:

@@ -402,3 +402,17 @@ def test_timeouts_grow_with_the_prompt(checkpoint, prompts):
 def test_settings_are_json_for_the_records():
     text = OpenAIServerConfig(api_key_env="EVAL_KEY").model_dump(mode="json")
     assert json.loads(json.dumps(text))["api_key_env"] == "EVAL_KEY"
+
+
+def test_proxies_of_the_environment_are_used_except_where_they_are_not_wanted(monkeypatch):
+    from evalkit.engines.client import _proxy
+
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert _proxy("http://10.0.0.7:8000/v1") is None
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,internal")
+    assert _proxy("http://10.0.0.7:8000/v1") == "http://proxy:3128"
+    assert _proxy("http://127.0.0.1:8000/v1") is None
+    assert _proxy("http://internal:8000/v1") is None
+    assert _proxy("https://10.0.0.7/v1") is None
