@@ -38,6 +38,7 @@ class RunComparison:
         tasks: run.json task entries, in order.
         metrics: metric per task.
         flags: per arm, counts of error, empty and length.
+        failures: per arm with failed answers, the commonest reason.
         unfinished: per arm, (answered, planned) where they differ.
         settings: how arms were compared.
         floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
@@ -53,6 +54,7 @@ class RunComparison:
     tasks: tuple[Mapping[str, Any], ...]
     metrics: Mapping[str, str]
     flags: Mapping[str, Counter[str]]
+    failures: Mapping[str, str]
     unfinished: Mapping[str, tuple[int, int]]
     settings: CompareConfig
     floors: Mapping[str, float]
@@ -85,8 +87,10 @@ def compare_run(
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    _check_prompts(store, names, baseline)
+    answers = {name: store.read_samples(name) for name in names}
+    _check_prompts(store, answers, baseline)
     scores = {name: store.read_scores(name) for name in names}
+    _check_items(store, scores, items)
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
@@ -101,6 +105,7 @@ def compare_run(
         flags={
             n: Counter(f for row in r.values() for f in row["flags"]) for n, r in scores.items()
         },
+        failures=_failures(answers),
         unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
         settings=settings,
         floors=options.noise_floors,
@@ -220,20 +225,45 @@ def _columns(
     )
 
 
-def _check_prompts(store: RunStore, names: list[str], baseline: str) -> None:
+def _check_prompts(
+    store: RunStore, answers: Mapping[str, Mapping[str, Mapping[str, Any]]], baseline: str
+) -> None:
     """Arms are comparable only where they read the very same prompts.
 
     The prompts of imported arms are not known (null): they go with any other.
     """
-    reference = {i: row["prompt_sha256"] for i, row in store.read_samples(baseline).items()}
-    for name in names:
-        for sample_id, row in store.read_samples(name).items():
+    reference = {i: row["prompt_sha256"] for i, row in answers[baseline].items()}
+    for name, rows in answers.items():
+        for sample_id, row in rows.items():
             ours, theirs = row["prompt_sha256"], reference.get(sample_id)
             if ours is not None and theirs is not None and ours != theirs:
                 raise EvalkitError(
                     f"{store.path}: arm {name} and {baseline} read different prompts for"
                     f" {sample_id} (other tokenizer or chat template): they cannot be compared"
                 )
+
+
+def _check_items(
+    store: RunStore,
+    scores: Mapping[str, Mapping[str, Any]],
+    items: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Scores belong to samples of this run."""
+    for name, rows in scores.items():
+        stray = next((i for i in rows if i not in items), None)
+        if stray is not None:
+            raise EvalkitError(
+                f"{store.path}: arm {name} has a score of {stray}, which items.jsonl does not hold"
+            )
+
+
+def _failures(answers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Why answers failed: the commonest reason of every arm that has failed ones."""
+    reasons = {
+        name: Counter(" ".join(row["error"].split()) for row in rows.values() if row.get("error"))
+        for name, rows in answers.items()
+    }
+    return {name: found.most_common(1)[0][0] for name, found in reasons.items() if found}
 
 
 def methods(comparison: RunComparison) -> tuple[str, ...]:

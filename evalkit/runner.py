@@ -309,6 +309,12 @@ def _describe(
                     f" (was {str(old)[:12]}, is {str(facts[key])[:12]}); use a new directory"
                 )
         entry |= {"model": model, **facts, "schedule": _schedule_facts(schedules[arm.name])}
+        schedule = schedules[arm.name]
+        if arm.lag and schedule is not None and schedule.lag == 0:
+            entry["note"] = (
+                f"a lag of {arm.lag} changes nothing here: {len(schedule.full_layers)} full"
+                " layers are too few for it"
+            )
         if arm.server is not None and arm.server.parity_of is not None:
             entry["parity_of"] = arm.server.parity_of
     store.write_run(record)

@@ -263,6 +263,19 @@ def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, check
     assert all("dense" in row["flags"] for row in rows)
 
 
+def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, capsys):
+    text = RECIPE.replace("lag = 1", 'lag = 1\nretention = "1/8"').replace("[256]", "[1100]")
+    path, out = recipe(HF, text), tmp_path / "run"
+    assert evalkit("run", path, "--out", out) == 0  # the checkpoint has 1024 positions
+    printed = capsys.readouterr().out.replace("\n", " ")
+    assert "failed because: over-length: " in printed
+    assert "MLI k=1: a lag of 1 changes nothing here: 1 full layers are too few" in printed
+    scores = next(out.glob("arms/baseline*/scores.jsonl"))
+    scores.write_text(scores.read_text().replace("needle@1100/0", "needle@1100/99"))
+    assert evalkit("compare", out) == 2
+    assert "which items.jsonl does not hold" in capsys.readouterr().err
+
+
 def test_one_arm_gets_a_table_of_its_scores(recipe, tmp_path, capsys):
     text = RECIPE[: RECIPE.index('[[arms]]\nname = "again"')]
     path = recipe('kind = "oracle"\ncorrupt = 0.0', text.replace("[256]", "[256, 300]"))

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.compare import RunComparison
-from evalkit.report import figures, overlap, stopping, words
+from evalkit.report import figures, overlap, speed, stopping, words
 from evalkit.report.browser import KEEP_ALL, samples, script_json
 from evalkit.report.heatsheet import needle_maps, sheet
 from evalkit.report.layout import by_benchmark, model_name
@@ -56,6 +56,8 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
     """
     from jinja2 import Environment, StrictUndefined
 
+    if public:
+        comparison = _without_messages(comparison)
     folder = resources.files("evalkit.report") / "page"
     css, js, template = (
         (folder / name).read_text(encoding="utf-8")
@@ -86,6 +88,12 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
         recipe=recipe,
         confidence=f"{100 * comparison.settings.confidence:g}",
     )
+
+
+def _without_messages(comparison: RunComparison) -> RunComparison:
+    """Without what servers and people wrote: it may name a machine."""
+    arms = tuple({k: v for k, v in arm.items() if k != "note"} for arm in comparison.arms)
+    return replace(comparison, arms=arms, failures={})
 
 
 def _title(comparison: RunComparison) -> str:
@@ -217,6 +225,20 @@ def _overlap(_: RunStore, comparison: RunComparison) -> Part | None:
     return Part("overlap", "What the selections say", text, pictures, tuple(reversed(grids)))
 
 
+def _speed(store: RunStore, comparison: RunComparison) -> Part | None:
+    bench = speed.read(store.path)
+    if bench is None:
+        return None
+    pictures = _inline(
+        lambda: speed.figure(bench, comparison), "speed", "Quality difference over speed ratio"
+    )
+    drift = bench.get("drift")
+    text = "Measured by `evalkit bench` under one load, the same for every arm."
+    if drift and not drift["holds"]:
+        text += " The baseline drifted between its first and last round: no speeds are compared."
+    return Part("speed", "Speed beside quality", text, pictures, (speed.table(bench, comparison),))
+
+
 def _counts(_: RunStore, comparison: RunComparison) -> Part:
     text = "A failed generation scores 0 and stays in the denominator."
     return Part("counts", "Answers", text, (), (counts(comparison),))
@@ -240,6 +262,7 @@ PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
     _own,
     _needle,
     _overlap,
+    _speed,
     _counts,
     _schedules,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evalkit.compare import RunComparison
-from evalkit.report import figures, heatmap, overlap
+from evalkit.report import figures, heatmap, overlap, speed
 from evalkit.report.heatsheet import needle_maps, sheet
 from evalkit.report.layout import by_benchmark
 from evalkit.store import RunStore, slug
@@ -27,6 +27,9 @@ def write(store: RunStore, comparison: RunComparison, folder: Path) -> list[Path
     }
     if comparison.overlap is not None:
         drawn["overlap"] = overlap.maps(comparison.overlap)
+    bench = speed.read(store.path)
+    if bench is not None:
+        drawn["speed"] = speed.figure(bench, comparison)
     files: list[Path] = []
     for name, figure in drawn.items():
         if figure is not None:

@@ -141,6 +141,11 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         for name, counts in comparison.flags.items()
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
+    lines += [
+        f"{', '.join(names)}: failed because: {text}"
+        for text, names in _grouped(comparison.failures).items()
+    ]
+    lines += [f"{arm['name']}: {arm['note']}" for arm in comparison.arms if arm.get("note")]
     departures = {
         task["name"]: ", ".join(f"{k} = {short(v)}" for k, v in task["deviations"].items())
         for task in comparison.tasks
