@@ -2,8 +2,8 @@
 
 For every full layer the oracle takes the top-k of the mean of its consumers' own index
 distributions, as the original model computes them: the best answer to "what do all of you want?".
-Not a strict bound: k keys shared by many consumers serve none of them fully, and a student that
-serves those which matter may do better.
+Not a strict bound: in the arm the consumers' inputs differ from the original's, and a student that
+was chosen in the arm may do better (docs/distillation.md).
 """
 
 from __future__ import annotations
