@@ -80,20 +80,30 @@ class Client:
         self._url = base_url(url)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._openai: Any = AsyncOpenAI(
-            base_url=self._url,
-            api_key=key.reveal(),
-            max_retries=0,
-            # Loading certificates takes longer than many requests; plain http has no use for them.
-            http_client=DefaultAioHttpClient(limits=limits, verify=url.startswith("https:")),
-        )
+        self._made: AsyncOpenAI | None = None
+
+    @property
+    def _openai(self) -> Any:
+        """The SDK's client, made when it is needed: that takes as long as many requests."""
+        if self._made is None:
+            size = self._connections
+            limits = httpx2.Limits(max_connections=size, max_keepalive_connections=size)
+            # Loading certificates takes longer still; plain http has no use for them.
+            verify = self._url.startswith("https:")
+            self._made = AsyncOpenAI(
+                base_url=self._url,
+                api_key=self._key.reveal(),
+                max_retries=0,
+                http_client=DefaultAioHttpClient(limits=limits, verify=verify),
+            )
+        return self._made
 
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
-        await self._openai.close()
+        if self._made is not None:
+            await self._made.close()
 
     async def get(self, path: str, seconds: float = 30.0) -> dict[str, Any]:
         """GET a JSON object.
