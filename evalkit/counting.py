@@ -14,15 +14,25 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-SPACE = re.compile(r"(?<=\S) (?=\S)")
-"""Where a text is cut; the space belongs to what follows."""
+_GAP = re.compile(r"(\s\s+)")
+"""White space that is not cut, with the words on both sides."""
 
 _JOINED = r"(?:[^ĠĊĉč▁ł\s]|(?<!Â)ł)[Ġ▁ ]"
 """A token with a space behind something else, in the letters of byte-level vocabularies
 (``Âł`` is a no-break space, which is no word)."""
 
-_RUNS = re.compile(r"[ -]?(?:[A-Za-z]+|[0-9]+)|.", re.DOTALL)
-_LONG = re.compile(r"[A-Za-z0-9-]{16,}[.,]?")
+_RUNS = {
+    size: re.compile(rf"[ -]?(?:[A-Za-z]+|[0-9]{digits})|[.,:]\s*[A-Za-z]*")
+    for size, digits in ((0, "+"), (1, ""), (3, "{1,3}"))
+}
+"""Pieces of a word, by the most digits that the tokenizer puts together (0: unknown)."""
+
+_COMPOUND = re.compile(r"(?=[A-Za-z]*[0-9-])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?:[.,:]\s*[A-Za-z]*)?")
+"""Words that are cut into such pieces: numbers, uuids, compounds."""
+
+_SHORT = 7
+"""Words of so many characters are likely to come again, and kept whole."""
+
 _MOST = 1_000_000
 """Words whose counts are kept."""
 
@@ -32,12 +42,15 @@ class TokenCounter:
 
     Args:
         tokenizer: a fast tokenizer of transformers, for which `of` gave a counter.
-        runs: whether words may be cut between letters, digits and hyphens too.
+        digits: None, or words are cut between letters, digits, hyphens and marks too, and digits
+            into groups of so many from the left (0: not at all).
     """
 
-    def __init__(self, tokenizer: Any, *, runs: bool = False) -> None:
-        self._tokenizer, self._runs = tokenizer, runs
+    def __init__(self, tokenizer: Any, *, digits: int | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._runs = None if digits is None else _RUNS[digits]
         self._counts: dict[str, int] = {}
+        self._pieces: dict[str, int] = {}
         added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
         self._special = tuple(token.content for token in added)
         self._ends = {content[-1] for content in self._special}
@@ -51,9 +64,8 @@ class TokenCounter:
             return None
         facts = json.loads(backend.to_str())
         model, added = facts["model"], facts.get("added_tokens") or ()
-        if model.get("type") not in ("BPE", "Unigram") or model.get("dropout"):
-            return None
-        if any(t["lstrip"] or t["rstrip"] or " " in t["content"] for t in added):
+        unknown = model.get("type") not in ("BPE", "Unigram") or model.get("dropout")
+        if unknown or any(t["lstrip"] or t["rstrip"] or " " in t["content"] for t in added):
             return None
         special = {token["content"] for token in added}
         vocabulary = model["vocab"]
@@ -61,58 +73,79 @@ class TokenCounter:
         tokens = [t for t in words if t not in special and not re.fullmatch(r"<0x[0-9A-F]{2}>", t)]
         if _holds(_JOINED, tokens):
             return None
-        return cls(tokenizer, runs=not _holds(r"[A-Za-z0-9]-|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens))
+        if _holds(r"[A-Za-z0-9][-.,:]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens):
+            return cls(tokenizer)
+        if not _holds("[0-9][0-9]", tokens):
+            return cls(tokenizer, digits=1)
+        threes = r"\p{N}{1,3}" in json.dumps(facts["pre_tokenizer"]).replace("\\\\", "\\")
+        return cls(tokenizer, digits=3 if threes else 0)
 
     def count(self, text: str, *, special: bool = False) -> int:
         """Tokens of a text; `special` adds those that the tokenizer puts around it."""
-        words = self._words(text)
-        first, rest = words[0], Counter(words[1:])
+        first, *rest = self._words(text)
         if len(self._counts) > _MOST:
             self._counts.clear()
-        self._learn(f" {word}" for word in rest if f" {word}" not in self._counts)
-        found = self._counts
-        return self._full(first, special=special) + sum(
-            n * found[f" {word}"] for word, n in rest.items()
-        )
+            self._pieces.clear()
+        total, fresh, found = 0, {}, self._counts
+        for word, n in Counter(rest).items():
+            if (known := found.get(word)) is None:
+                fresh[word] = n
+            else:
+                total += n * known
+        return self._full(first, special=special) + total + self._fresh(fresh)
 
     def _words(self, text: str) -> list[str]:
-        """The text between its cuts; not cut behind a special token, where some begin anew."""
-        words = text.split(" ")
-        if any(not w or w[0].isspace() or w[-1].isspace() for w in set(words[:-1])):
-            words = SPACE.split(text)
-        if any(w[-1:] in self._ends and w.endswith(self._special) for w in set(words)):
-            joined = [words[0]]
-            for word in words[1:]:
-                if joined[-1].endswith(self._special):
-                    joined[-1] += f" {word}"
-                else:
-                    joined.append(word)
-            return joined
-        return words
+        """The text between its cuts, without their spaces.
 
-    def _learn(self, pieces: Iterable[str]) -> None:
-        """Counts of pieces, each of which begins at a cut."""
-        plain: list[str] = []
-        cut: list[str] = []
-        for piece in pieces:
-            long = self._runs and _LONG.fullmatch(piece, 1)
-            (cut if long else plain).append(piece)
-        parts = {piece: _RUNS.findall(piece) for piece in cut}
-        fresh = {p for found in parts.values() for p in found if p not in self._counts}
-        self._encode([*plain, *fresh])
-        counts = self._counts
-        for piece, found in parts.items():
-            counts[piece] = sum(map(counts.__getitem__, found))
+        Nothing is cut behind a special token, where some tokenizers begin anew.
+        """
+        words = [""]
+        for number, part in enumerate(_GAP.split(text)):
+            first, *rest = (part,) if number % 2 else part.split(" ")
+            words[-1] += first
+            words += rest
+        if text.startswith(" ") and not words[0]:
+            words[:2] = [" " + words[1]]
+        if not any(end in text for end in self._ends):
+            return words
+        joined = [words[0]]
+        for word in words[1:]:
+            if joined[-1][-1:] in self._ends and joined[-1].endswith(self._special):
+                joined[-1] += f" {word}"
+            else:
+                joined.append(word)
+        return joined
 
-    def _encode(self, pieces: list[str]) -> None:
+    def _fresh(self, words: dict[str, int]) -> int:
+        """Tokens of words that were not met before, each so many times."""
+        plain, cut = list[str](), list[str]()
+        for word in words:
+            long = self._runs is not None and len(word) > _SHORT and _COMPOUND.fullmatch(word)
+            (cut if long else plain).append(word)
+        total = 0
+        for word, count in self._encode([f" {word}" for word in plain]).items():
+            self._counts[word[1:]] = count
+            total += count * words[word[1:]]
+        if cut and self._runs is not None:
+            text = "".join(f" {word}" * words[word] for word in cut)
+            pieces = Counter(self._runs.findall(text))
+            self._pieces |= self._encode([piece for piece in pieces if piece not in self._pieces])
+            total += sum(n * self._pieces[piece] for piece, n in pieces.items())
+        return total
+
+    def _encode(self, pieces: list[str]) -> dict[str, int]:
         """Tokenise pieces behind a character that no token joins to them."""
+        if not pieces:
+            return {}
         anchors = ["0" if piece[0].isalpha() else "a" for piece in pieces]
         texts = [anchor + piece for anchor, piece in zip(anchors, pieces, strict=True)]
-        backend = self._tokenizer.backend_tokenizer
-        for piece, anchor, encoding in zip(
-            pieces, anchors, backend.encode_batch_fast(texts, add_special_tokens=False), strict=True
-        ):
-            self._counts[piece] = len(encoding.ids) - self._anchors[anchor]
+        encoded = self._tokenizer.backend_tokenizer.encode_batch_fast(
+            texts, add_special_tokens=False
+        )
+        return {
+            piece: len(encoding.ids) - self._anchors[anchor]
+            for piece, anchor, encoding in zip(pieces, anchors, encoded, strict=True)
+        }
 
     def _full(self, text: str, *, special: bool = False) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=special))

@@ -74,11 +74,11 @@ def test_the_sum_is_the_whole(name, pieces):
 
 def test_words_of_letters_and_digits_are_cut_where_no_token_spans_the_cut():
     counter = COUNTERS["bytes"]
-    assert counter._runs
+    assert "{1,3}" in counter._runs.pattern
     text = "The codes for 3f2a9c1d-77aa-4b0e-91ab-00ff00ff00ff is: 5512345aa99bb77cc66."
     assert counter.count(text) == len(TOKENIZERS["bytes"].encode(text, add_special_tokens=False))
-    assert " 3f2a9c1d-77aa-4b0e-91ab-00ff00ff00ff" in counter._counts
-    assert "-77" in counter._counts
+    assert {" 3", "-77", " 551", "234"} <= set(counter._pieces)
+    assert "3f2a9c1d-77aa-4b0e-91ab-00ff00ff00ff" not in counter._counts
 
 
 def test_a_vocabulary_with_tokens_across_words_is_not_cut():
@@ -105,7 +105,7 @@ def test_a_wrong_count_is_an_error_when_the_prompt_is_made():
     asked = sample("The tide came in.")
     assert renderer.count(asked) == len(renderer.render(asked).token_ids)
     other = sample("The tide came in again.")
-    renderer._counter._counts[" tide"] += 1
+    renderer._counter._counts["tide"] += 1
     assert renderer.count(other) == 1 + len(TOKENIZERS["bytes"].encode(other.text + " It is"))
     with pytest.raises(EvalkitError, match=r"^tide/0: the prompt has \d+ tokens and was counted"):
         renderer.render(other)

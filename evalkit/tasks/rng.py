@@ -17,8 +17,13 @@ def rng(*parts: str | int) -> random.Random:
 def permutation(size: int, source: random.Random) -> Iterator[int]:
     """``range(size)`` in random order, drawn as it is consumed (a lazy Fisher-Yates shuffle)."""
     moved: dict[int, int] = {}
+    draw = source.getrandbits
     for i in range(size):
-        j = source.randrange(i, size)
+        left = size - i
+        bits = left.bit_length()
+        while (j := draw(bits)) >= left:
+            pass
+        j += i
         value = moved.get(j, j)
         moved[j] = moved.pop(i, i)
         yield value
