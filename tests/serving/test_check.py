@@ -474,3 +474,17 @@ def test_check_by_hand(checkpoint, tmp_path, capsys):
         assert "not engaged" in capsys.readouterr().err
         assert evalkit("check", server.url, "--recipe", recipe, "--arm", "none") == 2
         assert "no such arm" in capsys.readouterr().err
+
+
+def test_arms_take_turns_on_their_servers(checkpoint, tmp_path):
+    """Whatever drifts, drifts for all arms: four samples each, then the next arm."""
+    out, recipe = tmp_path / "run", tmp_path / "recipe.toml"
+    with FakeServer(reports=sglang("{}")) as base, FakeServer(reports=sglang("{}")) as same:
+        text = RECIPE.format(model=checkpoint, base=base.url, half=same.url)
+        recipe.write_text(text.replace('retention = "1/2"\n', ""), encoding="utf-8")
+        turns: list[str] = []
+        for name, fake in (("base", base), ("same", same)):
+            fake.answer = lambda p, n, name=name: (turns.append(name), rule(p, n))[1]
+        settings = ["--set", "engine.turn_samples=4", "--set", "engine.probe_prompts=0"]
+        assert evalkit("run", recipe, "--out", out, *settings) == 0
+    assert turns == ["base"] * 4 + ["same"] * 4 + ["base"] * 2 + ["same"] * 2
