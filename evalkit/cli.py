@@ -15,6 +15,8 @@ from evalkit.console import open_console
 from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from evalkit.plan import Plan
@@ -112,11 +114,17 @@ def score(
 
 
 @app.command()
-def compare(directory: RunDir, baseline: Baseline = None) -> None:
+def compare(
+    directory: RunDir,
+    baseline: Baseline = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Setting, for example margin=0.02.")
+    ] = None,
+) -> None:
     """Compare the arms of a run: writes compare.json and report.md, prints the table."""
     from evalkit.store import RunStore
 
-    _compare(RunStore(directory), baseline, open_console())
+    _compare(RunStore(directory), baseline, open_console(), set_ or ())
 
 
 @app.command("import")
@@ -222,11 +230,13 @@ def _generate(
             ) from None
 
 
-def _compare(store: RunStore, baseline: str | None, console: Console) -> None:
-    from evalkit.compare import compare_run, write_json
+def _compare(
+    store: RunStore, baseline: str | None, console: Console, changes: Sequence[str] = ()
+) -> None:
+    from evalkit.compare import compare_run, settings_of, write_json
     from evalkit.report import heatsheet, markdown, terminal
 
-    comparison = compare_run(store, baseline)
+    comparison = compare_run(store, baseline, settings_of(store, changes))
     write_json(store, comparison)
     markdown.write(store, comparison)
     terminal.show(comparison, console)

@@ -36,10 +36,14 @@ def report(
     public: Annotated[
         bool, typer.Option("--public", help="No samples, no request text, no host names.")
     ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Setting of the comparison, for example margin=0.02."),
+    ] = None,
     plots: Annotated[bool, typer.Option(help="Write plots/*.png and *.svg beside it.")] = True,
 ) -> None:
     """Write the report: one HTML file that opens without a network, and plots beside it."""
-    from evalkit.compare import compare_run
+    from evalkit.compare import compare_run, settings_of
     from evalkit.merge import MergedRuns, open_runs
 
     if layout not in (None, "retention"):
@@ -47,7 +51,7 @@ def report(
     if layout and public:
         raise EvalkitError("--public holds the retention table too: leave --layout out")
     store = open_runs(directories)
-    comparison = compare_run(store, baseline)
+    comparison = compare_run(store, baseline, settings_of(store, set_ or ()))
     if isinstance(store, MergedRuns):
         for name, (path, old) in store.renamed.items():
             typer.echo(f"{old} of {path} has other answers or facts: shown as {name}")

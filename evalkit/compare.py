@@ -10,6 +10,7 @@ from typing import Any
 
 from evalkit.config import CompareConfig
 from evalkit.fairness import parity_lines, without_drift
+from evalkit.recipe import override
 from evalkit.report.summaries import Summary, summaries
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.store import RunStore, write_atomic
@@ -158,6 +159,15 @@ def _overlap(store: RunStore) -> Mapping[str, Any] | None:
     except ValueError as error:
         raise EvalkitError(f"{store.path / 'overlap.json'}: damaged: {error}") from None
     return found if isinstance(found, dict) and found.get("lengths") else None
+
+
+def settings_of(store: RunStore, changes: Sequence[str] = ()) -> CompareConfig:
+    """How the recipe says that arms are compared, with changes such as ``margin=0.02``.
+
+    Raises:
+        EvalkitError: no run here, or a change that the setting does not take.
+    """
+    return override(store.read_run()["recipe"]["compare"], CompareConfig, changes, "compare")
 
 
 def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Comparison:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,9 +93,7 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
 def _without_messages(comparison: RunComparison) -> RunComparison:
     """Without what servers and people wrote: it may name a machine."""
     arms = tuple({k: v for k, v in arm.items() if k != "note"} for arm in comparison.arms)
-    known = {field.name for field in fields(comparison)}
-    written: dict[str, Any] = {"failures": {}} if "failures" in known else {}
-    return replace(comparison, arms=arms, **written)
+    return replace(comparison, arms=arms, failures={})
 
 
 def _title(comparison: RunComparison) -> str:

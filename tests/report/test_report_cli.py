@@ -70,6 +70,17 @@ def test_refusals(tmp_path, capsys, options, words):
     assert error.count("\n") == 1
 
 
+def test_another_margin_needs_no_new_run(tmp_path, capsys):
+    make(tmp_path, tasks=("vt@4096",), arms=ARMS[:4])
+    assert evalkit("compare", tmp_path, "--set", "margin=0.9") == 0
+    found = json.loads((tmp_path / "compare.json").read_text())
+    assert found["settings"]["margin"] == 0.9
+    assert found["rows"][-1]["verdict"] == "no worse"
+    assert evalkit("report", tmp_path, "--no-plots", "--set", "margin=0.9") == 0
+    assert "by a margin of 90 points" in (tmp_path / "report.html").read_text()
+    assert evalkit("compare", tmp_path, "--set", "margins=high") == 2
+
+
 def test_runs_over_other_tasks_become_one(tmp_path):
     a = make(tmp_path / "a", tasks=("vt@4096",), arms=ARMS[:3])
     b = make(tmp_path / "b", tasks=("needle@512",), arms=ARMS[:3])
