@@ -11,6 +11,13 @@ from evalkit.dsa.known import known_config
 from evalkit.types import EvalkitError, in_one_line
 
 
+def located(model: str) -> tuple[str, dict[str, str]]:
+    """Name and further arguments of a checkpoint for ``from_pretrained``: a directory, a hub id or
+    a ``.gguf`` file (whose weights are read back into the engine's dtype)."""
+    path = Path(model)
+    return (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (model, {})
+
+
 def model_config(model: str) -> Any:
     """The transformers configuration of a directory or hub id; code in it is never run.
 
@@ -20,7 +27,8 @@ def model_config(model: str) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(model)
+        name, more = located(model)
+        return AutoConfig.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
         raise EvalkitError(
             f"model {model}: no usable configuration: {in_one_line(error)}"
@@ -52,14 +60,14 @@ def dense_tokens(model: str) -> int | None:
 
 
 def weights_hash(directory: str) -> str:
-    """sha256 over the names and contents of a checkpoint's weight files and configuration."""
+    """sha256 over the names and contents of a checkpoint's weight files and configuration.
+
+    Of a ``.gguf`` file, which holds everything, its name and content.
+    """
     digest = hashlib.sha256()
     root = Path(directory)
-    names = sorted(
-        path
-        for pattern in ("*.safetensors", "*.safetensors.index.json", "config.json")
-        for path in root.glob(pattern)
-    )
+    patterns = ("*.safetensors", "*.safetensors.index.json", "config.json")
+    names = [root] if root.is_file() else sorted(p for s in patterns for p in root.glob(s))
     for path in names:
         digest.update(path.name.encode() + b"\0")
         with path.open("rb") as handle:

@@ -256,15 +256,15 @@ class RunConfig(Strict):
 
 
 def resolve_model(name: str, base_dir: Path) -> str:
-    """A model directory relative to the recipe as an absolute path; anything else is a hub id.
+    """A model directory or .gguf file, relative to the recipe, as an absolute path; else a hub id.
 
     Raises:
         EvalkitError: it looks like a path and is not there.
     """
     path = Path(name).expanduser()
     candidate = path if path.is_absolute() else base_dir / path
-    if candidate.is_dir():
+    if candidate.is_dir() or (candidate.suffix == ".gguf" and candidate.is_file()):
         return str(candidate.resolve())
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise EvalkitError(f"model {name}: no such directory ({candidate})")
+        raise EvalkitError(f"model {name}: no such directory, nor a .gguf file ({candidate})")
     return name

@@ -130,7 +130,8 @@ def identity(todo: Plan) -> dict[str, Any]:
     for arm in recipe["arms"]:
         model = todo.models[arm["name"]]
         # A directory is what its weights are (their hash is checked), not where it lies.
-        arm["model"] = "a directory" if Path(model).is_dir() else model
+        here = "a directory" if Path(model).is_dir() else "a file"
+        arm["model"] = here if Path(model).exists() else model
         if arm["indexer"] is not None:  # what the files hold, not where they lie
             arm["indexer"] = todo.indexers[arm["name"]]["indexer_sha256"]
         if arm["server"] is not None:

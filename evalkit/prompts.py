@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evalkit.checkpoint import located
 from evalkit.config import PromptConfig
 from evalkit.counting import TokenCounter
 from evalkit.data.model_templates import PLACE, model_template
@@ -137,7 +138,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 
 def load_tokenizer(model: str | Path) -> Any:
-    """The tokenizer beside a model (directory or hub id), never running code from the checkpoint.
+    """The tokenizer of a model (directory, file or hub id), never running code from the checkpoint.
 
     Raises:
         EvalkitError: there is none, or it cannot be read.
@@ -145,6 +146,7 @@ def load_tokenizer(model: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(str(model))
+        name, more = located(str(model))
+        return AutoTokenizer.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
         raise EvalkitError(f"{model}: no usable tokenizer: {in_one_line(error)}") from error

