@@ -48,7 +48,7 @@ SHAPES: dict[str, dict[str, int]] = {
         "qk_rope_head_dim": 8, "index_topk": 16,
     },
 }  # fmt: skip
-ROWS, CHUNK = 64, 2**22
+ROWS, LIST, CHUNK = 64, 512, 2**22  # LIST: positions of ListMLE
 
 
 class Step:
@@ -86,11 +86,11 @@ class Step:
             tables = source.DeepseekV32RotaryEmbedding(config)(hidden, positions)
         rope = (tables[0].to(dtype), tables[1].to(dtype))
         self.call = IndexerCall(hidden, latent, rope, None, positions, None, 0)
-        drawn = torch.randperm(length)[: min(rows, length)].sort().values
+        count = min(config.index_topk, LIST)
+        drawn = torch.randperm(length - count)[:rows].sort().values + count
         self.rows = drawn[None].to(device)
-        topk = config.index_topk
-        weights = position_weights(topk, "uniform", topk=topk, band=topk)
-        self.objective = Objective(0.5, topk, weights, chunk_elements=CHUNK)
+        weights = position_weights(count, "uniform", topk=count, band=count)
+        self.objective = Objective(0.5, count, weights, chunk_elements=CHUNK)
 
     @property
     def teachers(self) -> list[IndexTeacher]:
@@ -189,12 +189,13 @@ def one_cell(model: str, length: int, how: str, teachers: int) -> dict[str, Any]
     torch.set_num_threads(1)
     step = Step(model, length, "cpu", teachers=teachers)
     small = copy.copy(step)  # first use of every kernel, at a length that does not count
-    rope, places = tuple(t[:, :128] for t in step.call.rope), step.call.position_ids[:, :128]
+    size = step.objective.length + 64
+    rope, places = tuple(t[:, :size] for t in step.call.rope), step.call.position_ids[:, :size]
     small.call = replace(
-        step.call, hidden=step.call.hidden[:, :128], q_resid=step.call.q_resid[:, :128],
+        step.call, hidden=step.call.hidden[:, :size], q_resid=step.call.q_resid[:, :size],
         rope=rope, position_ids=places,
     )  # fmt: skip
-    small.rows = torch.arange(64, 128)[None]
+    small.rows = torch.arange(size - 64, size)[None]
     getattr(small, how)()
     before = peak()
     seconds = timed(getattr(step, how), "cpu")

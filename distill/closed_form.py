@@ -114,7 +114,7 @@ class Regression:
 
     def candidate(self, consumer: int, indexer: nn.Module, ridge: float) -> dict[str, Tensor]:
         """A state for the full layer's indexer: maps solved for, everything else the consumer's."""
-        state = {name: tensor.detach().clone() for name, tensor in indexer.state_dict().items()}
+        state = {name: _whole(tensor).clone() for name, tensor in indexer.state_dict().items()}
         for name, group in self._group.items():
             solved = self._grams[group].solve(f"{consumer}.{name}", ridge)
             state[f"{name}.weight"] = solved.to(state[f"{name}.weight"].device)
@@ -125,3 +125,10 @@ class Regression:
         with linear_maps(indexer) as seen:
             index_features(self._model, indexer, call)
         return seen
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be sharded over processes, as every process needs it."""
+    gather = getattr(tensor, "full_tensor", None)
+    found: Tensor = tensor if gather is None else gather()
+    return found.detach()

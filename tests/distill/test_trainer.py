@@ -232,12 +232,11 @@ def test_two_processes_equal_one(checkpoint, tmp_path, lag):
     config = recipe(checkpoint, arm={"lag": lag}, student={"start": "own"})
     write_recipe(tmp_path / "r.toml", config)
     train(config, tmp_path / "one")
-    launch = [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"),
-        *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+    launch = [  # `accelerate launch --cpu --num_processes 2` without MPI would start one process
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
         *("-m", "distill.cli", "train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "two")),
     ]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     subprocess.run(launch, cwd=ROOT, check=True, env=env)
     one, two = tensors(tmp_path / "one"), tensors(tmp_path / "two")
     for name, tensor in one.items():
