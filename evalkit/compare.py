@@ -111,7 +111,11 @@ def compare_run(
         settings=settings,
         floors=options.noise_floors,
         scored=scored,
-        summaries=summaries({baseline: scored[baseline], **scored}, items),
+        summaries=summaries(
+            {baseline: scored[baseline], **scored},
+            items,
+            lambda tasks: _part(scored, baseline, settings, tasks),
+        ),
         overlap=_overlap(store),
         parity=tuple(parity_lines(run["arms"], scored, options)),
         until_decided=run.get("until_decided"),
@@ -178,10 +182,17 @@ def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Compariso
     Raises:
         EvalkitError: the baseline has none of them.
     """
-    some = {
-        name: part for name, scores in comparison.scored.items() if (part := _only(scores, tasks))
-    }
     baseline, settings = comparison.result.baseline, comparison.settings
+    return _part(comparison.scored, baseline, settings, tasks)
+
+
+def _part(
+    scored: Mapping[str, ArmScores],
+    baseline: str,
+    settings: CompareConfig,
+    tasks: Collection[str],
+) -> Comparison:
+    some = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
     return compare(some, baseline, _options(some, baseline, settings))
 
 

@@ -7,18 +7,19 @@ slices, and what a constant letter and chance would give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from evalkit.report.grid import Grid, number
-from evalkit.stats import ArmScores
+from evalkit.stats import MACRO, ArmScores, Comparison, PairedResult
 from evalkit.tasks.longbench.facts import BINS
 from evalkit.tasks.longbench.suites import Macro, complete
 from evalkit.tasks.longbench_v2.slices import baselines, slices
 from evalkit.tasks.ruler.aggregate import THRESHOLD, Aggregate, aggregate
 
 Items = Mapping[str, Mapping[str, Any]]
+Part = Callable[[Collection[str]], Comparison]
 
 V2 = "longbench-v2/"
 E = "longbench-e/"
@@ -43,15 +44,18 @@ class Summary:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-def summaries(scored: Mapping[str, ArmScores], items: Items) -> tuple[Summary, ...]:
+def summaries(
+    scored: Mapping[str, ArmScores], items: Items, part: Part | None = None
+) -> tuple[Summary, ...]:
     """Every table that the run has scores for.
 
     Args:
         scored: by arm name, the baseline first.
         items: gold and facts by sample id.
+        part: compares the arms on some tasks, for the intervals of plain means.
     """
     means = {name: _means(scores) for name, scores in scored.items()}
-    found = [_ruler(means), _macros(means), _bins(means), *_v2(scored, items)]
+    found = [_ruler(means), _macros(means, part), _bins(means), *_v2(scored, items)]
     return tuple(summary for summary in found if summary is not None)
 
 
@@ -98,35 +102,52 @@ def _ruler_cells(found: Aggregate, lengths: Sequence[int]) -> list[str]:
     return [*(number(scores.get(length)) for length in lengths), *map(number, averages), reached]
 
 
-def _macros(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
+def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summary | None:
     """One row per macro and arm, the list of tasks beside the macro's first row."""
     found = {name: {m.name: m for m in complete(cells)} for name, cells in means.items()}
     macros = {name: macro for arm in found.values() for name, macro in arm.items()}
     if not macros:
         return None
     base = next(iter(found.values()))
+    paired = {name: _intervals(macro, part) for name, macro in macros.items()}
     rows = [
         (
             macro.label if first else "",
             arm,
             number(own[name].value),
             _change(own[name].value, base.get(name)),
+            _interval(paired[name].get(arm)),
             macro.listed.replace("longbench/", "").replace("longbench-e/", "") if first else "",
         )
         for name, macro in macros.items()
         for first, (arm, own) in _firsts({a: o for a, o in found.items() if name in o})
     ]
-    head = ("LongBench macro", "arm", "score", "Δ", "over the tasks")
+    head = ("LongBench macro", "arm", "score", "Δ", "interval", "over the tasks")
     data = {
         name: {
             "suite": macro.suite,
             "confirmed": macro.confirmed,
             "weights": dict(macro.weights),
             "scores": {arm: own[name].value for arm, own in found.items() if name in own},
+            "intervals": {arm: [row.low, row.high] for arm, row in paired[name].items()},
         }
         for name, macro in macros.items()
     }
-    return Summary("longbench", Grid("LongBench suites", head, tuple(rows), (2, 3)), (), data)
+    grid = Grid("LongBench suites", head, tuple(rows), (2, 3, 4))
+    note = "intervals are paired; means over categories have none"
+    return Summary("longbench", grid, (note,) if any(paired.values()) else (), data)
+
+
+def _intervals(macro: Macro, part: Part | None) -> dict[str, PairedResult]:
+    """The paired comparison of a plain mean, by arm; none where weights differ."""
+    if part is None or len(set(macro.weights.values())) > 1 or len(macro.weights) < 2:
+        return {}
+    rows = part(set(macro.weights)).rows
+    return {row.arm: row.result for row in rows if row.task == MACRO and row.result is not None}
+
+
+def _interval(found: PairedResult | None) -> str:
+    return "" if found is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def _firsts(

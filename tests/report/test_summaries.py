@@ -9,6 +9,8 @@ from evalkit.stats import ArmScores
 from evalkit.tasks.longbench.suites import cell, suites
 from evalkit.tasks.ruler.config import NAMES
 
+SKIPPED = "llama3-8b-instruct_S21-22-23-24"
+
 
 def arm(cells):
     """An arm of samples: {cell: scores}."""
@@ -59,7 +61,7 @@ def test_longbench_macros_name_their_tasks():
     found = named({"base": base, "1/4": worse})["longbench"]
     rows = {(row[0], row[1]): row for row in found.grid.rows if row[0]}
     assert rows["LongBench English", "base"][2] == "0.600"
-    assert rows["LongBench English", "base"][4].startswith("narrativeqa, qasper, multifieldqa_en")
+    assert rows["LongBench English", "base"][5].startswith("narrativeqa, qasper, multifieldqa_en")
     assert ("LongBench, mean of 16 tasks", "base") in rows
     assert ("MLI 11 tasks (A), unconfirmed", "base") in rows
     assert ("LongBench Chinese", "base") not in rows
@@ -142,7 +144,12 @@ def test_two_published_runs_print_their_suites(tmp_path, capsys):
         assert value in printed
     assert "narrativeqa, qasper, multifieldqa_en" in printed
     assert "LongBench suites" in markdown.markdown(comparison)
+    flat = {row[0]: row for row in comparison.summaries[0].grid.rows}
+    assert flat["LongBench, mean of 21 tasks"][4] == ""  # the baseline's own
     write_json(store, comparison)
     kept = json.loads((tmp_path / "compare.json").read_text())["summaries"]["longbench"]
     english = kept["LongBench English"]["scores"]["llama3-8b-instruct"]
     assert round(100 * english, 2) == 45.28
+    assert kept["LongBench English"]["intervals"] == {}
+    ((_, (low, high)),) = kept["MLI 11 tasks (A)"]["intervals"].items()
+    assert low < kept["MLI 11 tasks (A)"]["scores"][SKIPPED] - 0.469 < high
