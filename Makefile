@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/evalkit run recipes/eval/demo.toml --out runs/demo
+	$(BIN)/evalkit report runs/demo
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2

@@ -69,7 +69,7 @@ def headline(comparison: RunComparison) -> list[str]:
     if counts[UNDECIDED]:
         lines.append(
             "Undecided does not mean equal: the samples allow a loss beyond the margin and one"
-            " within it. `evalkit power` says how many samples would decide."
+            " within it; evalkit power says how many samples would decide."
         )
     return lines
 
