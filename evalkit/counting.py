@@ -53,6 +53,7 @@ class TokenCounter:
         self._pieces: dict[str, int] = {}
         added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
         self._special = tuple(token.content for token in added)
+        self._starts = {content[:2] for content in self._special}
         self._ends = {content[-1] for content in self._special}
         self._anchors = {anchor: self._full(anchor) for anchor in ("a", "0")}
 
@@ -106,7 +107,7 @@ class TokenCounter:
             words += rest
         if text.startswith(" ") and not words[0]:
             words[:2] = [" " + words[1]]
-        if not any(end in text for end in self._ends):
+        if not any(start in text for start in self._starts):
             return words
         joined = [words[0]]
         for word in words[1:]:
