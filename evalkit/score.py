@@ -74,6 +74,8 @@ def score_row(
         answer = "" if unclosed else without_reasoning(answer)
     if row["finish_reason"] == "error":
         flags.append("error")
+        if str(row.get("error") or "").startswith("over-length"):
+            flags.append("over_length")
     elif unclosed:
         flags.append("unclosed")  # the answer never came: no answer, score 0
     else:
