@@ -147,6 +147,11 @@ def load_tokenizer(model: str | Path) -> Any:
 
     try:
         name, more = located(str(model))
-        return AutoTokenizer.from_pretrained(name, **more)
+        tokenizer = AutoTokenizer.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
         raise EvalkitError(f"{model}: no usable tokenizer: {in_one_line(error)}") from error
+    # Long texts are tokenised to be cut, and the engine refuses prompts that do not fit.
+    known = getattr(tokenizer, "deprecation_warnings", None)
+    if isinstance(known, dict):
+        known["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
