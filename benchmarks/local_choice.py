@@ -1,0 +1,120 @@
+"""Which criterion that needs no final logits agrees with the choice by final logits?
+
+    python benchmarks/local_choice.py [--arms 1/8:0 1/4:1 1/4:0] [--seeds 11] [--length 256]
+
+Per trained layer of each arm: every candidate of the closed form, its logit KL, and what local
+criteria say of it; the layer then goes on with the choice of the logits. The table says how often a
+criterion chooses the same, and how much of the gain (own indexer to best candidate) it keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.capture import run
+from distill.config import DistillConfig
+from distill.logits import reference
+from distill.probes import look
+from distill.session import Session, open_session
+from distill.start import candidates, set_state, state_of
+
+MODEL = Path(__file__).parent.parent / "recipes" / "tiny" / "model"
+SMALLER_IS_BETTER = {"logit": True, "error": True, "recall": False, "mass": False, "kl": True}
+
+
+def behind(session: Session, batches: list[Any], layer: int, schedule: Any, acting: Any) -> Tensor:
+    """Hidden states behind a decoder layer [positions, hidden]."""
+    root: Any = session.where.root
+    kept: list[Tensor] = []
+    handle = root.layers[layer].register_forward_hook(
+        lambda _, __, out: kept.append(out[0] if isinstance(out, tuple) else out)
+    )
+    with acting:
+        for batch in batches:
+            run(session.model, schedule, batch, lambda *_: None, layers=(), output=True)
+    handle.remove()
+    return torch.cat([h[b.valid] for h, b in zip(kept, batches, strict=True)])
+
+
+def choices(arm: str, seed: int, length: int) -> list[list[dict[str, Any]]]:
+    """Per trained layer, the candidates with all criteria; the own indexer first."""
+    retention, lag = arm.split(":")
+    config = DistillConfig.model_validate({
+        "model": str(MODEL), "dtype": "float32", "arm": {"retention": retention, "lag": int(lag)},
+        "data": {
+            "source": {"kind": "tiny", "seed": seed}, "length": length,
+            "train": 1, "held_out": 1, "calibration": 4,
+        },
+    })  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(config, Path(), Path(folder))
+    model, students, plan, native = (
+        session.model, session.students, session.plan, session.where.layout.native
+    )  # fmt: skip
+    batches = session.data.splits["calibration"].batches(4)
+    original, found = reference(model, native, batches), []
+    for layer in students.layers:
+        phases = ("prefill", "decode")
+        last = max(max(session.schedule.consumers(layer, p), default=layer) for p in phases)
+        before = behind(session, batches, last, native, nullcontext())
+        states = {"own": state_of(students, layer)} | candidates(
+            model, students, plan, batches, layer, config.closed_form.ridge
+        )
+        rows: list[dict[str, Any]] = []
+        for name, state in states.items():
+            set_state(students, layer, state)
+            probe = look(model, students, plan, original)
+            after = behind(session, batches, last, session.schedule, students.acting())
+            error = (after - before).norm(dim=-1) / before.norm(dim=-1)
+            losses = probe.losses[layer]
+            rows.append({
+                "name": name, "logit": float(torch.cat(probe.divergence).mean()),
+                "recall": probe.mean("recall", layer), "mass": probe.mean("mass_recall", layer),
+                "kl": losses.kl / max(losses.rows, 1.0), "error": float(error.mean()),
+            })  # fmt: skip
+        best = min(rows, key=lambda row: row["logit"])
+        set_state(students, layer, states[best["name"]])
+        print(arm, seed, "layer", layer, {k: pick(rows, k)["name"] for k in SMALLER_IS_BETTER})
+        found.append(rows)
+    return found
+
+
+def pick(rows: list[dict[str, Any]], criterion: str) -> dict[str, Any]:
+    """The candidate that a criterion chooses."""
+    best = min if SMALLER_IS_BETTER[criterion] else max
+    return best(rows, key=lambda row: row[criterion])
+
+
+def main() -> None:
+    """Print every choice and the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arms", nargs="+", default=["1/8:0", "1/4:1", "1/4:0"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[11])
+    parser.add_argument("--length", type=int, default=256)
+    given = parser.parse_args()
+    cells = [
+        rows
+        for arm in given.arms
+        for seed in given.seeds
+        for rows in choices(arm, seed, given.length)
+    ]
+    own = sum(rows[0]["logit"] for rows in cells)
+    best = sum(pick(rows, "logit")["logit"] for rows in cells)
+    print("| criterion | same choice | kept | worse than the own indexer |\n|---|---|---|---|")
+    for criterion in SMALLER_IS_BETTER:
+        chosen = [pick(rows, criterion) for rows in cells]
+        same = sum(c is pick(r, "logit") for c, r in zip(chosen, cells, strict=True))
+        kept = (own - sum(c["logit"] for c in chosen)) / (own - best)
+        worse = sum(c["logit"] > r[0]["logit"] for c, r in zip(chosen, cells, strict=True))
+        print(f"| {criterion} | {same} of {len(cells)} | {kept:.0%} | {worse} |")
+
+
+if __name__ == "__main__":
+    main()
