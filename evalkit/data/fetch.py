@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,12 @@ def hub_file(repo: str, file: str, revision: str, folder: Path) -> Path:
     what = f"{repo} {file} at {revision[:12]}"
     try:
         from huggingface_hub import hf_hub_download
-
+    except ImportError as error:
+        raise EvalkitError(f"{what}: could not be fetched ({_first_line(error)})") from None
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # its retries are no news, their end is told below
+    try:
         found = hf_hub_download(
             repo_id=repo,
             filename=file,
@@ -32,6 +38,8 @@ def hub_file(repo: str, file: str, revision: str, folder: Path) -> Path:
         )
     except Exception as error:  # every layer below has errors of its own
         raise EvalkitError(f"{what}: could not be fetched ({_first_line(error)})") from None
+    finally:
+        hub.setLevel(level)
     path = Path(found)
     if not path.is_file():
         raise EvalkitError(f"{what}: could not be fetched (the hub gave no file)")
