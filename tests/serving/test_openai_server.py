@@ -92,12 +92,12 @@ def test_every_fault_is_healed_and_the_records_are_those_of_a_clean_run(
 ):
     with FakeServer(done_event=done_event) as server:
         clean = answers(engine(checkpoint, server.url, stream=stream), prompts)
-        with FaultyProxy(server.url, rate=0.45) as proxy:
+        with FaultyProxy(server.url, rate=0.38) as proxy:
             made = engine(checkpoint, proxy.url, stream=stream, max_requests=8)
             broken = answers(made, prompts)
     assert facts(broken) == facts(clean)
     assert set(proxy.faults) == set(KINDS)
-    assert proxy.faults.total() > 0.25 * (proxy.faults.total() + proxy.passed)
+    assert proxy.faults.total() > 0.2 * (proxy.faults.total() + proxy.passed)
 
 
 def test_after_the_last_try_it_is_an_error_row(checkpoint, prompts):
