@@ -316,6 +316,7 @@ def _flat(row: Row, metrics: Mapping[str, str]) -> dict[str, Any]:
         "p_value": result.p_value if result else None,
         "p_adjusted": row.p_adjusted,
         "verdict": row.verdict or "baseline",
+        "equivalent": row.equivalent,
         "notes": list(row.notes),
     }
 

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from evalkit.cli import main
 from evalkit.compare import compare_run
 from evalkit.overlap import estimate
 from evalkit.report import overlap as show
 from evalkit.store import RunStore
+from tests.command import evalkit
 from tests.test_run import ORACLE, RECIPE
-
-
-def evalkit(*args):
-    old, sys.argv = sys.argv, ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def write(path, checkpoint, engine='kind = "hf"\ndtype = "float32"\nprefill_chunk = 64'):

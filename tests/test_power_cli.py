@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from evalkit.cli import main
 from evalkit.compare import compare_run
 from evalkit.power import pilot_arm, pilot_spreads, planned_counts
 from evalkit.stats import assumed_spread, samples_needed
 from evalkit.types import EvalkitError
+from tests.command import evalkit
 from tests.report.runs import ARMS, make
-
-
-def evalkit(*args):
-    old, sys.argv = sys.argv, ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def line(printed, task):

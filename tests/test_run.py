@@ -95,7 +95,7 @@ def test_oracle_run_end_to_end(recipe, tmp_path, capsys):
     rows = json.loads((out / "compare.json").read_text())["rows"]
     keys = ["arm", "task", "metric", "n", "n_errors", "score", "baseline_score", "delta"]
     keys += ["ci_low", "ci_high", "method", "n_differing", "p_value", "p_adjusted"]
-    keys += ["verdict", "notes"]
+    keys += ["verdict", "equivalent", "notes"]
     assert list(rows[0]) == keys
     by_arm = {row["arm"]: row for row in rows if row["task"] == "needle@256"}
     assert by_arm["baseline"]["score"] == 1.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from evalkit.cli import main
 from evalkit.compare import compare_run
 from evalkit.report import html
 from evalkit.store import RunStore
+from tests.command import evalkit
 from tests.test_run import RECIPE
 
 ENGINE = 'kind = "oracle"\ncorrupt = {"IndexCache 1/4" = 0.5, "MLI k=1" = 0.06}'
@@ -20,17 +19,6 @@ TEXT = (
     .replace("[compare]", "[compare]\nmargin = 0.1")
 )
 SIZE = 180
-
-
-def evalkit(*args):
-    old, sys.argv = sys.argv, ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 @pytest.fixture(scope="module")

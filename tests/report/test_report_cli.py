@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from evalkit.cli import main
 from evalkit.compare import compare_run
 from evalkit.merge import open_runs
 from evalkit.store import RunStore
 from evalkit.types import EvalkitError
+from tests.command import evalkit
 from tests.report.runs import ARMS, SECRET, make
-
-
-def evalkit(*args):
-    old, sys.argv = sys.argv, ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def test_public_export_holds_no_text_and_no_host(tmp_path):
