@@ -77,7 +77,7 @@ def listmle(
         order: from `list_order` [..., m].
         scores: the student's index scores [..., T].
         support: bool, broadcastable to [..., T].
-        positions: a_i [m]; default all 1. Only positions that a row has count.
+        positions: a_i [m or more]; default all 1. Only positions that a row has count.
         weight: of each row [...]; default 1.
 
     Returns:
@@ -94,7 +94,7 @@ def listmle(
 
     share = support.gather(-1, order).to(precision)
     if positions is not None:
-        share = share * positions.to(share)
+        share = share * positions[: share.shape[-1]].to(share)  # T may be less than m
     total = share.sum(-1)
     real = total > 0
     rows = (terms.masked_fill(share == 0, 0.0) * share).sum(-1) / total.clamp(min=1e-30)

@@ -138,3 +138,15 @@ def test_a_band_looks_at_the_border_alone():
     # A row that ends before the band has nothing to say.
     short = torch.arange(9)[None] < 2
     assert listmle(list_order(scores, short, 8), scores, short, positions=weights)[1].item() == 0
+
+
+def test_positions_beyond_the_visible_keys_do_not_count():
+    generator = torch.Generator().manual_seed(3)
+    scores, teacher = (torch.randn(2, 3, 5, generator=generator) for _ in range(2))
+    support = torch.ones(2, 3, 5, dtype=torch.bool)
+    order = list_order(teacher, support, 8)  # a list of eight where only five keys exist
+    weights = torch.arange(8.0, 0.0, -1.0)
+    value, count = listmle(order, scores, support, positions=weights)
+    wanted, same = listmle(order, scores, support, positions=weights[:5])
+    assert torch.equal(value, wanted)
+    assert count == same == 6
