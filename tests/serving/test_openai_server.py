@@ -127,11 +127,11 @@ def test_tokens_in_flight_are_limited_and_long_prompts_still_go(checkpoint, prom
 
 
 def test_two_servers_share_and_a_dead_one_is_left_out(checkpoint, prompts):
-    with FakeServer(delay=0.01) as one, FakeServer(delay=0.01) as two:
+    with FakeServer(delay=0.05) as one, FakeServer(delay=0.05) as two:
         made = engine(checkpoint, one.url, two.url, max_requests=4)
         half = answers(made, prompts)
         assert min(len(one.seen), len(two.seen)) >= len(prompts) // 4
-        killer = threading.Timer(0.04, two.kill)
+        killer = threading.Timer(0.08, two.kill)
         killer.start()
         before = len(one.seen)
         whole = answers(made, prompts)
@@ -342,11 +342,11 @@ def test_plain_http_to_another_machine_warns(caplog):
 
 
 def test_ctrl_c_hands_out_what_had_come(checkpoint, prompts):
-    with FakeServer(delay=0.05) as server:
+    with FakeServer(delay=0.5) as server:
         made = engine(checkpoint, server.url, max_requests=4, timeout=9)
         stream = made.answer(ARM, None, prompts, ())
         found = [c.sample_id for c in next(stream)]
-        threading.Timer(0.12, lambda: signal.raise_signal(signal.SIGINT)).start()
+        threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             while True:
                 found += [c.sample_id for c in next(stream)]
