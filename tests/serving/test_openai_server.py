@@ -341,7 +341,15 @@ def test_plain_http_to_another_machine_warns(caplog):
 # -- Ctrl-C, models, settings -------------------------------------------------------------------
 
 
-def test_ctrl_c_hands_out_what_had_come(checkpoint, prompts):
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal: a shell that runs the tests in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_hands_out_what_had_come(checkpoint, prompts, interruptible):
     with FakeServer(delay=0.5) as server:
         made = engine(checkpoint, server.url, max_requests=4, timeout=9)
         stream = made.answer(ARM, None, prompts, ())
