@@ -57,7 +57,8 @@ def save_indexer(
     directory.mkdir(parents=True, exist_ok=True)
     clean = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     fresh = directory / f".{INDEXER_FILE}.new"
-    save_file(clean, fresh, metadata={"format": "pt", "schedule": str(schedule)})
+    # One key: the writer has no order for several, and equal tensors are to make equal files.
+    save_file(clean, fresh, metadata={"format": "pt"})
     fresh.chmod(0o644)  # safetensors makes files that nobody else can read
     facts = {
         "format": FORMAT,

@@ -39,6 +39,15 @@ def saved(tmp_path):
     return model, tensors, tmp_path
 
 
+def test_equal_tensors_make_equal_files(tmp_path):
+    tensors = trained(build("deepseek_v32"))
+    for name, order in (("one", sorted(tensors)), ("two", sorted(tensors, reverse=True))):
+        some = {key: tensors[key] for key in order}
+        save_indexer(tmp_path / name, some, SCHEDULE, base={}, card="card")
+    one, two = (indexer_facts(tmp_path / name)["indexer_sha256"] for name in ("one", "two"))
+    assert one == two
+
+
 @pytest.mark.parametrize(
     "schedule",
     [
