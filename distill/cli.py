@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +12,9 @@ from distill.cli_layerwise import layerwise
 from distill.cli_plan import plan
 from distill.cli_search import search
 from distill.errors import EvalkitError
+from evalkit.console import open_console, run_command
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from distill.config import DistillConfig
 
 app = typer.Typer(
@@ -57,7 +55,7 @@ def train(
     config, where = _config(recipe, set_), _out(recipe, out)
     evaluation.check(config, recipe.resolve().parent)
     accelerator = _accelerator(config, where)
-    console = _console(quiet=not accelerator.is_main_process)
+    console = open_console(quiet=not accelerator.is_main_process)
     session = open_session(
         config, recipe.resolve().parent, where / "data",
         device="cpu" if sharding.wanted() else accelerator.device,
@@ -102,7 +100,7 @@ def oracle(
     from distill.screen import ceiling_table
     from distill.session import open_session
 
-    config, console = _config(recipe, set_), _console()
+    config, console = _config(recipe, set_), open_console()
     session = open_session(config, recipe.resolve().parent, _out(recipe, out) / "data")
     with console.status("oracle selections"):
         rows = ceilings(session, tail, each=each)
@@ -170,27 +168,9 @@ def _accelerator(config: DistillConfig, out: Path) -> Any:
     return accelerator
 
 
-def _console(*, quiet: bool = False) -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False, quiet=quiet)
-    if not console.is_terminal:
-        console.width = max(console.width, 160)
-    return console
-
-
 def main() -> None:
-    """Entry point: what the user can mend ends in one line and exit code 2."""
-    from evalkit.dsa import ScheduleError
-
-    try:
-        app()
-    except (EvalkitError, ScheduleError) as error:
-        print(f"distill: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("distill: interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+    """Entry point."""
+    run_command("distill", app)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from distill.ceiling import Ceiling
 from distill.output import shown_probes
 from distill.progress import Progress as Remembered
 from distill.session import Session
+from evalkit.console import open_progress
 
 
 class Screen:
@@ -28,15 +21,7 @@ class Screen:
 
     def __init__(self, session: Session, console: Console) -> None:
         self._session, self._console = session, console
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._bar = open_progress(console)
         self._starts = self._bar.add_task(
             session.config.student.start.replace("_", " "), total=len(session.students.layers)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from evalkit import cli_overlap, cli_power, cli_report, cli_serving
 from evalkit.cli_data import app as data_app
 from evalkit.cli_schedule import app as schedule_app
-from evalkit.console import open_console
+from evalkit.console import open_console, open_progress, run_command
 from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
@@ -196,26 +195,9 @@ def _generate(
     todo: Plan, store: RunStore, console: Console, stopper: Stopper | None = None
 ) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     from evalkit.runner import run as generate
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with open_progress(console) as progress:
         bar = progress.add_task("generate", total=todo.total)
 
         def on_answer(arm: str, count: int) -> None:
@@ -247,17 +229,8 @@ def _compare(
 
 
 def main() -> None:
-    """Entry point: what the user can mend ends in one line and exit code 2."""
-    from evalkit.dsa import ScheduleError
-
-    try:
-        app()
-    except (EvalkitError, ScheduleError) as error:
-        print(f"evalkit: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("evalkit: interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+    """Entry point."""
+    run_command("evalkit", app)
 
 
 if __name__ == "__main__":

@@ -60,11 +60,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
     if limit is not None and limit < 1:
         raise EvalkitError(f"--limit {limit}: it must be 1 or more")
     config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
-    indexers = {
-        arm.name: _indexer(arm, config.engine.kind)
-        for arm in config.arms
-        if arm.indexer is not None
-    }
+    indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
     models = {
         arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
     }
@@ -87,13 +83,8 @@ def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
     return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
 
 
-def _indexer(arm: ArmConfig, engine: str) -> Mapping[str, Any]:
+def _indexer(arm: ArmConfig) -> Mapping[str, Any]:
     """Facts of an arm's distilled indexers; files that cannot be used are refused."""
-    if engine == "openai_server":
-        raise EvalkitError(
-            f"arm {arm.name}: a server answers with the weights that it was started with; export"
-            " the indexers into a checkpoint (distill export), serve that and name it as model"
-        )
     try:
         return indexer_facts(Path(arm.indexer or ""))
     except IndexerFileError as error:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from evalkit.cli import main
 from evalkit.compare import as_rows, compare_run
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.checkpoint import save_indexer
 from evalkit.dsa.indexer_files import file_sha256
 from evalkit.store import RunStore
 from tests.checkpoints import save
+from tests.command import evalkit
 
 RECIPE = """
 model = "{model}"
@@ -72,18 +71,6 @@ def recipe(tmp_path, checkpoint):
         return path
 
     return write
-
-
-def evalkit(*args):
-    old = sys.argv
-    sys.argv = ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def answers(out, arm):

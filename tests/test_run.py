@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.cli import main
 from evalkit.compare import as_rows, compare_run
 from evalkit.store import RunStore, read_jsonl
 from evalkit.types import Completion, EvalkitError, Followup, Sample
+from tests.command import evalkit
 
 RECIPE = """
 model = "{model}"
@@ -57,19 +57,6 @@ def recipe(tmp_path, checkpoint):
         return path
 
     return write
-
-
-def evalkit(*args):
-    """Exit code of the command in this process."""
-    old = sys.argv
-    sys.argv = ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def scores(run):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from evalkit.serving.check import check_arm, read_server
 from evalkit.serving.probe import probe_prompts, reach
 from evalkit.serving.topk import decode, prove
 from evalkit.types import EvalkitError
+from tests.command import evalkit
 from tests.serving.conftest import paper
 from tests.serving.fake import FakeServer, rule
 
@@ -405,19 +405,6 @@ name = "1/2"
 retention = "1/2"
 server.urls = ["{half}"]
 """
-
-
-def evalkit(*args):
-    from evalkit.cli import main
-
-    old, sys.argv = sys.argv, ["evalkit", *map(str, args)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
 
 
 def test_an_arm_that_is_not_engaged_gets_no_results(checkpoint, tmp_path, capsys):
