@@ -47,10 +47,19 @@ def _device() -> str:
 
 def _say(kind: str, row: dict[str, Any], count: int) -> None:
     if kind == "layer":
-        typer.echo(f"original before layer {row['original']} of {count}, arm before {row['arm']}")
+        if row["original"]:
+            at = f"original before layer {row['original']} of {count}, arm before {row['arm']}"
+        else:
+            at = f"original and undistilled arm before layer {row['judge']} of {count}"
+        typer.echo(at)
     elif kind == "choice":
         scores = ", ".join(f"{name} {value:.3f}" for name, value in row["scores"].items())
-        typer.echo(f"layer {row['layer']} from {row['chosen']} (recall: {scores})")
+        typer.echo(f"layer {row['layer']} from {row['chosen']} (logit KL: {scores})")
+    elif kind == "judged":
+        typer.echo(
+            f"layer {row['layer']}, step {row['step']}: logit KL {row['logit_kl']:.4f},"
+            f" recall {row['recall']:.3f}"
+        )
     elif kind == "look":
         typer.echo(
             f"layer {row['layer']}, step {row['step']}: KL {row['kl']:.4f}, recall"

@@ -28,7 +28,8 @@ def plan(
     """Memory, disk and time of a distillation, before anything runs."""
     from distill.config import DistillConfig, resolve_model
     from distill.errors import DistillError
-    from distill.plan import HARDWARE, estimate, lines, shape_of
+    from distill.plan import HARDWARE, estimate, lines
+    from distill.shape import shape_of
     from evalkit.recipe import load, override
 
     if hardware not in HARDWARE:

@@ -22,6 +22,7 @@ from evalkit.dsa import ReuseSchedule
 CHUNK_LOGITS = 2**24
 
 Rows = Callable[[Batch], Tensor | None]
+Head = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Reference:
         Whatever stands in the model (students) is what is measured; `within` may put selections
         of the batch in.
         """
-        parts = []
+        parts, head = [], model.get_output_embeddings()
         for batch, before in zip(self.batches, self.hidden, strict=True):
             with within(batch):
                 hidden = run(
@@ -59,7 +60,7 @@ class Reference:
                 )  # fmt: skip
             if hidden is None:
                 raise RuntimeError("the forward stopped early")
-            parts.append(divergence(model, before.to(hidden), hidden[batch.valid]))
+            parts.append(divergence(head, before.to(hidden), hidden[batch.valid]))
         return torch.cat(parts)
 
 
@@ -75,10 +76,12 @@ def reference(model: Any, native: ReuseSchedule, batches: Sequence[Batch]) -> Re
 
 
 @torch.no_grad()
-def divergence(model: Any, before: Tensor, after: Tensor) -> Tensor:
-    """KL of next-token distributions of two sets of final hidden states [N, hidden]: fp32 [N]."""
-    head = model.get_output_embeddings()
-    size = max(1, CHUNK_LOGITS // int(model.config.get_text_config().vocab_size))
+def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
+    """KL of next-token distributions of two sets of final hidden states [N, hidden]: fp32 [N].
+
+    `head` makes logits of them.
+    """
+    size = max(1, CHUNK_LOGITS // head(before[:1]).shape[-1])
     parts = []
     for p, q in zip(torch.split(before, size), torch.split(after, size), strict=True):
         log_p = head(p).float().log_softmax(-1)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from distill.config import DistillConfig
-from distill.errors import DistillError
+from distill.layerwise.estimate import layerwise, served
 from distill.model import trained_layers
-from evalkit.dsa import ReuseSchedule, UnsupportedModelError
-from evalkit.dsa.families import seam
+from distill.shape import Shape
+from evalkit.dsa import ReuseSchedule
 
 FP32 = 4
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
@@ -32,82 +29,6 @@ HARDWARE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of a model.
-
-    Attributes:
-        layers: decoder layers.
-        parameters: of the whole model.
-        largest_layer: parameters of its largest decoder layer.
-        outside: parameters outside of the decoder layers (embeddings, head).
-        active: parameters that one token passes through, all layers.
-        indexer: parameters of one indexer.
-        hidden: width of the residual stream, all its copies.
-        latent: width of the query latent; 0 where there is none.
-        heads: index heads.
-        width: of an index head.
-        topk: selected keys.
-        ratio: tokens per index key.
-        attention: heads × (query-key width + value width) of the main attention.
-    """
-
-    layers: int
-    parameters: int
-    largest_layer: int
-    outside: int
-    active: int
-    indexer: int
-    hidden: int
-    latent: int
-    heads: int
-    width: int
-    topk: int
-    ratio: int
-    attention: int
-
-
-def shape_of(config: Any) -> tuple[Shape, ReuseSchedule, Any]:
-    """Sizes of a transformers configuration, its native schedule, and the model without memory.
-
-    Raises:
-        DistillError: the model type has no indexer that is known here.
-    """
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    try:
-        where = seam(model)
-    except UnsupportedModelError as error:
-        raise DistillError(str(error)) from None
-    text = config.get_text_config()
-    root: Any = where.root
-    owner: Any = where.owners[0]
-    sizes = [_count(layer) for layer in root.layers]
-    whole = _count(model)
-    active = whole
-    if experts := getattr(text, "n_routed_experts", None):
-        routed = sum(p.numel() for n, p in root.named_parameters() if ".experts." in n)
-        active -= round(routed * (1 - text.num_experts_per_tok / experts))
-    heads = int(text.num_attention_heads)
-    values = getattr(text, "v_head_dim", None) or text.head_dim
-    keys = getattr(text, "qk_head_dim", None) or text.head_dim
-    shape = Shape(
-        layers=len(sizes), parameters=whole, largest_layer=max(sizes), outside=whole - sum(sizes),
-        active=active, indexer=_count(owner.indexer),
-        hidden=int(text.hidden_size) * int(getattr(text, "hc_mult", 1) or 1),
-        latent=int(getattr(text, "q_lora_rank", 0) or 0),
-        heads=int(text.index_n_heads), width=int(text.index_head_dim), topk=int(text.index_topk),
-        ratio=int(getattr(owner.indexer, "compress_rate", 1)), attention=heads * (keys + values),
-    )  # fmt: skip
-    return shape, where.layout.native, model
-
-
-def _count(module: Any) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a distillation needs, in bytes, FLOP and seconds.
 
@@ -119,6 +40,8 @@ class Estimate:
         streamed: bytes by what takes them, one layer at a time.
         disk: bytes on disk by what takes them, one layer at a time.
         output: bytes of indexer.safetensors.
+        opened: how often a layer is read, one layer at a time.
+        read: bytes read and written then.
         flop: by what takes it.
     """
 
@@ -129,6 +52,8 @@ class Estimate:
     streamed: dict[str, int]
     disk: dict[str, int]
     output: int
+    opened: int
+    read: int
     flop: dict[str, float]
 
 
@@ -145,20 +70,15 @@ def estimate(
     """
     schedule = config.arm.schedule(native)
     trained = trained_layers(schedule, config.student.first)
-    consumers = {f: len(schedule.consumers(f)) for f in trained}
-    most = max(consumers.values())
-    data, train, length = config.data, config.train, config.data.length
-    draws = train.steps * train.batch
-    kept = data.calibration + data.held_out + data.train
+    consumers = {f: len(served(schedule, f)) for f in trained}
+    data, train = config.data, config.train
     chunk = {"one chunk of scores": config.loss.chunk_elements * FP32 * BLOCKS}
     students = shape.indexer * ADAM
-    row = (shape.heads * shape.width + shape.heads) * FP32
-    streams = 2 if train.states == "on_policy" else 1
-    waiting = 1 if train.states == "on_policy" else _span(schedule, trained)
+    streamed = layerwise(shape, schedule, trained, config, itemsize)
     return Estimate(
         schedule=schedule,
         trained=trained,
-        tokens=draws * length,
+        tokens=train.steps * train.batch * data.length,
         in_memory={
             "model": shape.parameters * itemsize,
             f"{len(trained)} students, gradients, AdamW": students * len(trained),
@@ -167,18 +87,14 @@ def estimate(
         },
         streamed={
             "one layer (twice while it loads)": 2 * shape.largest_layer * itemsize,
-            "one student, gradients, AdamW": students,
-            "micro-batch": _micro_batch(shape, config, most, itemsize),
+            "one student, gradients, AdamW, its states looked at": students
+            + shape.indexer * FP32 * streamed.looks,
+            "micro-batch": _micro_batch(shape, config, max(consumers.values()), itemsize),
             **chunk,
         },
-        disk={
-            "hidden states": streams * kept * length * shape.hidden * itemsize,
-            "inputs of the full layer": waiting * kept * length
-            * (shape.hidden + shape.latent) * itemsize,
-            "teachers": most * (kept * length // shape.ratio * shape.width * FP32
-            + draws * config.loss.rows * row),
-            "selections": 2 * kept * length * min(shape.topk, length) * FP32,
-        },
+        disk=streamed.disk,
+        read=streamed.read,
+        opened=streamed.opened,
         output=shape.indexer * itemsize * len(trained),
         flop=_flop(shape, native, schedule, consumers, config),
     )  # fmt: skip
@@ -191,12 +107,6 @@ def _micro_batch(shape: Shape, config: DistillConfig, taught: int, itemsize: int
     rows = config.loss.rows * (shape.heads * shape.width + shape.heads) * FP32
     states = 8 * length * shape.hidden * itemsize + 2 * length * min(shape.topk, length) * 8
     return batch * (states + (taught + 3) * (keys + rows))
-
-
-def _span(schedule: ReuseSchedule, trained: tuple[int, ...]) -> int:
-    """Full layers whose inputs wait at once for the last layer that they serve."""
-    ends = {f: max(schedule.consumers(f)) for f in trained}
-    return max(sum(f <= at <= end for f, end in ends.items()) for at in range(len(schedule)))
 
 
 def _flop(
@@ -270,10 +180,10 @@ def lines(
     for name, flop in found.flop.items():
         if flop:
             yield f"  {flop / total_flop:>9.0%}  {name}"
-    passes = sum(found.disk.values()) * 2 + shape.parameters * 2 * 2
     yield (
-        f"time, layer by layer: forwards once per text instead of once per step, and"
-        f" {_bytes(passes)} to read and write: {_time(passes / (disk * 1e9))} at {disk:g} GB/s"
+        f"time, layer by layer: forwards once per text instead of once per step; a layer is read"
+        f" {found.opened} times, with states {_bytes(found.read)} to read and write:"
+        f" {_time(found.read / (disk * 1e9))} at {disk:g} GB/s"
     )
 
 

@@ -132,7 +132,8 @@ def _look_at(
     if hidden is None:
         raise RuntimeError("the forward stopped early")
     before = reference.hidden[number].to(hidden)
-    probe.divergence.append(divergence(model, before, hidden[batch.valid]))
+    head = model.get_output_embeddings()
+    probe.divergence.append(divergence(head, before, hidden[batch.valid]))
 
 
 def _compare(

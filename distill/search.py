@@ -224,7 +224,8 @@ class Text:
                 some = next_token_loss(self._model, hidden, batch)
             else:
                 after = hidden[batch.valid]
-                some = divergence(self._model, self._original[number].to(after), after)
+                head = self._model.get_output_embeddings()
+                some = divergence(head, self._original[number].to(after), after)
             total += float(some.double().sum())
             count += len(some)
         return total / max(count, 1)

@@ -129,12 +129,12 @@ class _Tries:
 
     def divergence(self) -> Tensor:
         """As `arm_divergence`."""
-        parts = []
+        parts, head = [], self._model.get_output_embeddings()
         with self._students.acting():
             for number, batch in enumerate(self._reference.batches):
                 hidden = self._prefix.final(self._plan.schedule, number, start=self._start)
                 before = self._reference.hidden[number].to(hidden)
-                parts.append(divergence(self._model, before, hidden[batch.valid]))
+                parts.append(divergence(head, before, hidden[batch.valid]))
         return torch.cat(parts)
 
 

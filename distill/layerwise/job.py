@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from distill.capture import Batch
 from distill.config import DistillConfig, resolve_model
@@ -17,7 +16,7 @@ from distill.errors import DistillError
 from distill.layerwise.layers import Layers
 from distill.layerwise.shelf import Shelf
 from distill.model import load_tokenizer, trained_layers
-from distill.rows import boundaries, generator
+from distill.rows import generator, two_phases
 from distill.session import forbidden, warnings_for
 from distill.shards import Checkpoint
 from distill.step import Plan, make_plan
@@ -61,7 +60,7 @@ class Job:
 
     @cached_property
     def batches(self) -> dict[str, Batch]:
-        """Every batch of text that is needed, by a name such as ``train/0``."""
+        """Every batch of text that goes through the original, by a name such as ``train/0``."""
         size, found = self.config.train.micro_batch, dict[str, Batch]()
         drawn = {self.place(number)[0] for number in self.numbers}
         for split in ("calibration", "held_out", "train"):
@@ -71,6 +70,31 @@ class Job:
                 if split != "train" or f"train/{i}" in drawn:
                     found[f"{split}/{i}"] = batch
         return found
+
+    @property
+    def drawn_apart(self) -> bool:
+        """Whether a sequence differs from draw to draw: under a lag by its prompt boundary."""
+        return self.plan.on_policy and two_phases(self.schedule)
+
+    @cached_property
+    def carried(self) -> dict[str, Batch]:
+        """Every batch that goes through the arm."""
+        if not self.plan.on_policy:
+            return self.judged
+        if not self.drawn_apart:
+            return self.batches
+        found = {n: b for n, b in self.batches.items() if not n.startswith("train/")}
+        size = self.config.train.micro_batch
+        for first in range(0, len(self.numbers), size):
+            batch = self.data.splits["train"].batch(self.numbers[first : first + size])
+            found[f"draw/{first // size}"] = replace(batch, first=first)
+        return found
+
+    @property
+    def judged(self) -> dict[str, Batch]:
+        """Text on which candidates and checkpoints are compared by final logits."""
+        splits = ["calibration/"] + ["held_out/"] * (self.config.choice.checkpoint == "logit_kl")
+        return {n: b for n, b in self.batches.items() if n.startswith(tuple(splits))}
 
     @cached_property
     def numbers(self) -> list[int]:
@@ -95,12 +119,12 @@ class Job:
         batch, row = divmod(number, self.config.train.micro_batch)
         return f"train/{batch}", row
 
-    def prompts(self, batch: Batch, draws: list[int]) -> Tensor | None:
-        """Prompt lengths of some draws; on-policy text has one boundary for all of its draws."""
-        if self.plan.on_policy and self.plan.prompts(batch, draws) is not None:
-            numbers = [self.numbers[draw] for draw in draws]
-            return boundaries(batch.valid, numbers, first=self.plan.first, seed=self.plan.seed)
-        return self.plan.prompts(batch, draws)
+    def seen_at(self, draw: int) -> tuple[str, int]:
+        """Batch name and row in which a draw meets the layer that trains."""
+        if not self.drawn_apart:
+            return self.place(self.numbers[draw])
+        batch, row = divmod(draw, self.config.train.micro_batch)
+        return f"draw/{batch}", row
 
     def teachers(self, layer: int) -> set[int]:
         """Layers whose indexers teach a full layer."""
@@ -122,6 +146,15 @@ def open_job(
     if config.teacher.kind != "indexer":
         raise DistillError(
             f"teacher.kind {config.teacher.kind}: layer by layer the consumers' indexers teach"
+        )
+    if config.closed_form.rounds > 1:
+        raise DistillError(
+            "closed_form.rounds: layer by layer every full layer is visited once; leave it at 1"
+        )
+    if config.train.patience and config.choice.checkpoint == "logit_kl":
+        raise DistillError(
+            "train.patience: layer by layer final logits are known behind the last step only; set"
+            " choice.checkpoint = 'recall', or patience = 0"
         )
     name = resolve_model(config.model, base_dir)
     tokenizer = load_tokenizer(name)

@@ -24,6 +24,7 @@ from evalkit.dsa.families import Seam, bind, family_of, seam
 from evalkit.dsa.layout import Layout, layout
 
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")
+_NORM = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?norm\.weight$")
 _VOCABULARY = 8  # of the cut model: it is fed hidden states, never tokens
 
 
@@ -82,11 +83,27 @@ class Layers:
 
     def embed(self) -> Callable[[Tensor], Tensor]:
         """The token embedding."""
-        names = [n for n in self.checkpoint.entries if n.endswith(("embed_tokens.weight",))]
-        if not names:
-            raise DistillError(f"{self.checkpoint.directory}: no tensor embed_tokens.weight")
-        weight = self.checkpoint.plain(names[0], self._dtype).to(self._device)
+        weight = self._outside("embed_tokens.weight")
         return lambda ids: torch.nn.functional.embedding(ids, weight)
+
+    def top(self, meta: Any) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        """What follows the last layer: the final norm, and the head that makes logits.
+
+        Args:
+            meta: from `meta`, for the kind of norm.
+        """
+        norm = copy.deepcopy(meta.get_decoder().norm).to_empty(device=self._device)
+        norm.load_state_dict({"weight": self._outside("norm.weight", _NORM)})
+        tied = getattr(self.config.get_text_config(), "tie_word_embeddings", False)
+        weight = self._outside("embed_tokens.weight" if tied else "lm_head.weight")
+        return norm.to(self._dtype).eval(), lambda hidden: nn.functional.linear(hidden, weight)
+
+    def _outside(self, ending: str, pattern: re.Pattern[str] | None = None) -> Tensor:
+        """A tensor that belongs to no layer."""
+        for name in self.checkpoint.entries:
+            if pattern.match(name) if pattern is not None else name.endswith(ending):
+                return self.checkpoint.plain(name, self._dtype).to(self._device)
+        raise DistillError(f"{self.checkpoint.directory}: no tensor {ending}")
 
     def indexer_state(self, layer: int) -> dict[str, Tensor]:
         """Tensors of a layer's own indexer; nothing else is read."""

@@ -33,11 +33,11 @@ def drawn_lesson(job: Job, layer: int, draws: Sequence[int], scale: float) -> Le
     """Some draws of training text."""
     numbers = [job.numbers[draw] for draw in draws]
     batch = job.data.splits["train"].batch(numbers)
-    places = [job.place(number) for number in numbers]
+    places, seen = [job.place(number) for number in numbers], [job.seen_at(d) for d in draws]
     length = batch.ids.shape[1]
-    inputs = [job.shelf.row(f"input/{layer}/{name}", row, job.device) for name, row in places]
-    call = _call(job, [{k: v[:, :length] for k, v in part.items()} for part in inputs], places)
-    prompts = job.prompts(batch, list(draws))
+    inputs = [job.shelf.row(f"input/{layer}/{name}", row, job.device) for name, row in seen]
+    call = _call(job, [{k: v[:, :length] for k, v in part.items()} for part in inputs], seen)
+    prompts = job.plan.prompts(batch, list(draws))
     groups = []
     for group in job.plan.groups(batch, list(draws), prompts):
         teachers = []

@@ -1,6 +1,6 @@
 """Layer by layer from the first full layer to the last, and what it leaves behind.
 
-state.json      how far both streams are, which layers are done; read by the same command
+state.json      how far the streams are, which layers are done; read by the same command
 students/<f>    trained tensors of a finished layer
 shelf/          hidden states and teachers; removed at the end
 """
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from distill.errors import DistillError
 from distill.layerwise.job import Job
+from distill.layerwise.judge import Judge
 from distill.layerwise.shelf import Shelf
 from distill.layerwise.streams import Streams
 from distill.layerwise.train import LayerTrainer, Trained
@@ -55,38 +56,46 @@ class LayerwiseRun:
         Raises:
             DistillError: the directory belongs to another run; the loss is no number.
         """
-        job, streams = self._job, self._resume()
-        if streams is None:
+        job = self._job
+        at = self._resume()
+        if not at:
             (self._out / METRICS).unlink(missing_ok=True)
             job.shelf.drop("")
-            streams = Streams(job)
+        streams = Streams(job, at.get("original_at", 0), at.get("arm_at", 0))
+        judge = Judge(job, streams.arm, at.get("judge_at", 0))
+        if not at:
             streams.begin()
-            self._save(streams)
+            self._save(streams, judge)
 
         def on_layer() -> None:
-            self._save(streams)
-            self._on_event("layer", {"original": streams.original_at, "arm": streams.arm_at})
+            self._save(streams, judge)
+            places = {"original": streams.original_at, "arm": streams.arm_at, "judge": judge.at}
+            self._on_event("layer", places)
 
+        judge.begin(on_layer)
+        for layer, found in self.done.items():
+            streams.trained(layer, found.state)
         for layer in job.trained:
             if layer in self.done:
                 continue
             streams.original_to(max(job.teachers(layer) | {layer}), on_layer)
+            if job.plan.on_policy or job.judged:
+                streams.arm_to(layer, on_layer)
             if job.plan.on_policy:
-                states = {f: self.done[f].state for f in self.done}
-                streams.arm_to(layer, states, on_layer)
                 streams.keep_inputs(layer)
-            self._train(layer)
-            self._save(streams)
+            self._train(layer, judge)
+            streams.trained(layer, self.done[layer].state)
+            self._save(streams, judge)
             self._free(layer)
         directory = self._write()
         job.shelf.drop("")
         return directory
 
-    def _train(self, layer: int) -> None:
+    def _train(self, layer: int, judge: Judge) -> None:
         opened = self._job.layers.open(layer)
         indexer = opened.indexer
         del opened  # the indexer alone stays
-        trainer = LayerTrainer(self._job, layer, indexer, self._log)
+        trainer = LayerTrainer(self._job, layer, indexer, judge, self._log)
         found = trainer.run()
         self._students.put(str(layer), **{f"state.{k}": v for k, v in found.state.items()},
                            **{f"last.{k}": v for k, v in found.last.items()})  # fmt: skip
@@ -111,11 +120,12 @@ class LayerwiseRun:
             "recipe": config.model_dump(mode="json", exclude={"model", "evaluation", "licence"}),
         }
 
-    def _save(self, streams: Streams) -> None:
+    def _save(self, streams: Streams, judge: Judge) -> None:
         record = {
             "identity": self._identity(),
             "original_at": streams.original_at,
             "arm_at": streams.arm_at,
+            "judge_at": judge.at,
             "seconds": self._seconds + time.perf_counter() - self._began,
             "done": {
                 str(layer): {k: v for k, v in asdict(one).items() if k not in ("state", "last")}
@@ -126,14 +136,16 @@ class LayerwiseRun:
         fresh.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         fresh.replace(self._out / STATE)
 
-    def _resume(self) -> Streams | None:
+    def _resume(self) -> dict[str, int]:
+        """Where the streams are; nothing where there is no run yet."""
         path = self._out / STATE
         if not path.is_file():
-            return None
+            return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             same = record["identity"] == json.loads(json.dumps(self._identity()))
-        except (ValueError, KeyError) as error:
+            at = {key: int(record[key]) for key in ("original_at", "arm_at", "judge_at")}
+        except (ValueError, KeyError, TypeError) as error:
             raise DistillError(f"{path}: damaged: {error}; remove {self._out}") from None
         if not same:
             raise DistillError(f"{path}: belongs to another run; use another --out")
@@ -146,7 +158,7 @@ class LayerwiseRun:
                 parts[kind][rest] = tensor
             self.done[int(name)] = Trained(**facts, state=parts["state"], last=parts["last"])
         self._on_event("resume", {"done": sorted(self.done)})
-        return Streams(self._job, record["original_at"], record["arm_at"])
+        return at
 
     def _log(self, kind: str, values: dict[str, Any]) -> None:
         seconds = round(self._seconds + time.perf_counter() - self._began, 3)
@@ -171,8 +183,8 @@ class LayerwiseRun:
         progress = Progress(
             step=job.config.train.steps,
             best_step=max(one.best_step for one in self.done.values()),
-            before={"recall": self._mean("before")},
-            after={"recall": self._mean("after")},
+            before=self._summary("before"),
+            after=self._summary("after"),
             choices=[
                 {"layer": ids[f], "chosen": one.chosen, "scores": one.scores}
                 for f, one in self.done.items()
@@ -182,6 +194,8 @@ class LayerwiseRun:
         )
         return save(session, best, progress, self._out)
 
-    def _mean(self, which: str) -> float:
-        values: list[float] = [getattr(one, which)["recall"] for one in self.done.values()]
-        return sum(values) / len(values)
+    def _summary(self, which: str) -> dict[str, float]:
+        """Mean recall; logit KL as the last layer's look has it: with all others trained."""
+        looks: list[dict[str, float]] = [getattr(one, which) for one in self.done.values()]
+        recall = sum(look["recall"] for look in looks) / len(looks)
+        return looks[-1] | {"recall": recall}

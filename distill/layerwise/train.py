@@ -1,9 +1,8 @@
 """The training of one full layer from the shelf: start, gradient, looks, the best ones kept.
 
-Same losses, rows, order of the text, rate and clipping as the trainer that holds the whole model;
-what is different is the choice. No whole forward can be had, so candidates of the closed form are
-compared by recall of the consumers' own selections on calibration text, and checkpoints by the
-same on held-out text (docs/distillation-scale.md has the evidence).
+Same losses, rows, order of the text, rate, clipping and choice as the trainer that holds the whole
+model. What needs final logits (candidates of the closed form; checkpoints, unless recall chooses
+them) is asked of `Judge`, one pass over the layers for all candidates, one for all checkpoints.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from distill.closed_form import Regression
 from distill.config import TrainConfig
 from distill.errors import DistillError
 from distill.layerwise.job import Job
+from distill.layerwise.judge import Judge
 from distill.layerwise.lessons import Lesson, call_from, drawn_lesson, whole_lesson
 from distill.layerwise.streams import looked_at
 from distill.objective import Objective, Sums, student_loss
@@ -41,11 +41,11 @@ class Trained:
         layer: its ordinal.
         state: of the indexer that was kept.
         last: of the indexer after the last step.
-        before: look at the undistilled indexer.
-        after: look at the one that was kept.
+        before: look at the undistilled indexer, and at the undistilled arm's logits.
+        after: look at the one that was kept, the layers behind it still undistilled.
         best_step: where that was.
         chosen: candidate of the closed form, or the start's name.
-        scores: recall by candidate.
+        scores: logit KL by candidate.
     """
 
     layer: int
@@ -66,10 +66,11 @@ class LayerTrainer:
     """
 
     def __init__(
-        self, job: Job, layer: int, indexer: nn.Module,
+        self, job: Job, layer: int, indexer: nn.Module, judge: Judge,
         on_event: Callable[[str, dict[str, Any]], None],
     ) -> None:  # fmt: skip
-        self._job, self._layer, self._on_event = job, layer, on_event
+        self._job, self._layer, self._judge, self._on_event = job, layer, judge, on_event
+        self._by_logits = job.config.choice.checkpoint == "logit_kl"
         self._family = family_of(job.layers.config.get_text_config().model_type)
         self._features: Any = self._family.features
         self._own = indexer
@@ -94,27 +95,39 @@ class LayerTrainer:
         """
         train = self._job.config.train
         before = self._look("held_out")
+        if self._by_logits:
+            before |= self._judge.undistilled("held_out")
         chosen, scores = self._start()
-        best, best_step = self._look("held_out"), 0
-        state = self._state()
+        looks = [(0, self._look("held_out"), self._state())]
         named = self.students.named()
         optimizer = torch.optim.AdamW(
             named.values(), lr=train.lr, betas=(0.9, 0.98), weight_decay=train.weight_decay
         )
-        since = 0
         for step in range(train.steps):
             self._step(step, optimizer, train)
             done = step + 1 == train.steps
             if done or (step + 1) % train.evaluate_every == 0:
                 look = self._look("held_out")
                 self._on_event("look", {"layer": self._layer, "step": step + 1, **look})
-                since += 1
-                if look["recall"] > best["recall"]:
-                    best, best_step, state, since = look, step + 1, self._state(), 0
-                if 0 < train.patience <= since:
+                looks.append((step + 1, look, self._state()))
+                best = max(range(len(looks)), key=lambda i: looks[i][1]["recall"])
+                if 0 < train.patience < len(looks) - best:
                     break
         last = self._state()
-        return Trained(self._layer, state, last, before, best, best_step, chosen, scores)
+        best_step, after, state = self._best(looks)
+        return Trained(self._layer, state, last, before, after, best_step, chosen, scores)
+
+    def _best(
+        self, looks: list[tuple[int, dict[str, float], State]]
+    ) -> tuple[int, dict[str, float], State]:
+        """The look to keep; the first of equals."""
+        if not self._by_logits:
+            return max(looks, key=lambda look: look[1]["recall"])
+        scores = self._judge.scores(self._layer, [state for _, _, state in looks], "held_out")
+        judged = [(s, look | score, t) for (s, look, t), score in zip(looks, scores, strict=True)]
+        for step, look, _ in judged:
+            self._on_event("judged", {"layer": self._layer, "step": step, **look})
+        return min(judged, key=lambda look: look[1]["logit_kl_tail"])
 
     def _state(self) -> State:
         return {k: v.detach().clone() for k, v in self._module.state_dict().items()}
@@ -130,11 +143,9 @@ class LayerTrainer:
         if start != "closed_form":
             return start, {}
         states = {"own": self._state()} | self._candidates()
-        scores = {}
-        for name, state in states.items():
-            self._module.load_state_dict(state)
-            scores[name] = self._look("calibration")["recall"]
-        chosen = max(scores, key=lambda name: scores[name])
+        found = self._judge.scores(self._layer, list(states.values()), "calibration")
+        scores = {n: one["logit_kl_tail"] for n, one in zip(states, found, strict=True)}
+        chosen = min(scores, key=lambda name: scores[name])
         self._module.load_state_dict(states[chosen])
         self._on_event("choice", {"layer": self._layer, "chosen": chosen, "scores": scores})
         return chosen, scores

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from distill.capture import run as forward
@@ -19,8 +19,10 @@ from distill.errors import DistillError
 from distill.layerwise.job import open_job
 from distill.layerwise.layers import Layers
 from distill.layerwise.run import LayerwiseRun
-from distill.layerwise.train import LayerTrainer
+from distill.layerwise.shelf import Shelf
+from distill.plan import estimate
 from distill.session import open_session
+from distill.shape import shape_of
 from distill.shards import Checkpoint
 from distill.trainer import Trainer
 from evalkit.dsa import select
@@ -53,12 +55,38 @@ def layerwise(config, out, on_event=lambda *_: None):
 
 
 def in_memory(config, out):
-    """Students after the last step of the trainer that holds the whole model, and its choices."""
+    """The trainer that holds the whole model, and its students after the last step."""
     session = open_session(config, out, out / "data")
     trainer = Trainer(session, out, Accelerator(cpu=True))
     trainer.run()
     newest = sorted((out / "state").iterdir())[-1]
-    return load_file(newest / "students.safetensors"), trainer.progress.choices
+    return trainer, load_file(newest / "students.safetensors")
+
+
+class OneLayerTrainer(Trainer):
+    """Trains what is not frozen, which may be one layer of several."""
+
+    def _reduce_gradients(self, parameters, rows):
+        if parameters:
+            super()._reduce_gradients(parameters, rows)
+
+
+def one_after_another(config, out):
+    """Students of the trainer that holds the whole model, run for one full layer at a time."""
+    session = open_session(config, out, out / "data")
+    for layer in session.students.layers:
+        for ordinal, module in session.students.modules.items():
+            module.requires_grad_(ordinal == layer)
+        (out / str(layer)).mkdir()
+        OneLayerTrainer(session, out / str(layer), Accelerator(cpu=True)).run()
+    return session.students.state()
+
+
+def assert_same(run, expected, which="state"):
+    for layer, found in run.done.items():
+        for name, tensor in getattr(found, which).items():
+            wanted = expected[f"{layer}.{name}"]
+            assert torch.allclose(tensor, wanted, rtol=1e-5, atol=1e-6), (layer, name)
 
 
 # -- one layer as a model of its own -----------------------------------------------------------
@@ -105,39 +133,90 @@ def test_fp8_layers_are_dequantised_on_the_way(tmp_path):
 # -- equal to the whole model in memory --------------------------------------------------------
 
 
+OFF = {"states": "off_policy"}
+
+
 @pytest.mark.parametrize(
     ("sections", "trained"),
     [
-        ({"arm": {"retention": "1/2"}, "train": {"states": "off_policy"}}, [2, 4, 6]),
+        ({"arm": {"retention": "1/2"}, "train": OFF | {"evaluate_every": 3}}, [2, 4, 6]),
         (
             {
-                "arm": {"retention": "1/4", "lag": 1}, "train": {"states": "off_policy"},
+                "arm": {"retention": "1/4", "lag": 1}, "train": OFF | {"evaluate_every": 3},
                 "student": {"start": "random", "first": "train"}, "loss": {"kl_share": 0.5},
             },
             [0, 4],
         ),
-        ({"train": {"states": "on_policy"}, "student": {"start": "closed_form"}}, [4]),
+        ({"student": {"start": "closed_form"}}, [4]),
+        (
+            {
+                "arm": {"retention": "1/4", "lag": 1}, "loss": {"kl_share": 0.5},
+                "student": {"start": "closed_form"}, "train": {"evaluate_every": 1},
+            },
+            [4],
+        ),
+        ({"student": {"start": "closed_form"}, "choice": {"tail": 0.2}, "train": OFF}, [4]),
+        (
+            {
+                "arm": {"retention": "1/2"}, "student": {"start": "closed_form"},
+                "train": {"steps": 0},
+            },
+            [2, 4, 6],
+        ),
+        (
+            {
+                "arm": {"retention": "1/4", "lag": 1},
+                "student": {"start": "closed_form", "first": "train"}, "train": {"steps": 0},
+            },
+            [0, 4],
+        ),
     ],
-    ids=["off-policy", "lag, random, both losses", "on-policy, closed form"],
+    ids=[
+        "off-policy", "lag, random, both losses", "on-policy, closed form", "on-policy, lag",
+        "tail", "choices alone", "choices with a lag",
+    ],
 )  # fmt: skip
-def test_the_same_weights_as_in_memory(checkpoint, tmp_path, monkeypatch, sections, trained):
-    looks = LayerTrainer._look
-
-    def by_kl(self, split):  # the local measure that chooses as the final logits do here
-        found = looks(self, split)
-        return found | {"recall": -found["kl"]} if split == "calibration" else found
-
-    monkeypatch.setattr(LayerTrainer, "_look", by_kl)
+def test_the_same_weights_and_choices_as_in_memory(checkpoint, tmp_path, sections, trained):
     config = recipe(checkpoint, **sections)
     run = layerwise(config, tmp_path / "layers")
-    expected, choices = in_memory(config, tmp_path / "whole")
+    whole, last = in_memory(config, tmp_path / "whole")
     assert sorted(run.done) == trained
-    for layer, found in run.done.items():
-        assert not choices or choices[0]["chosen"] == found.chosen
-        for name, tensor in found.last.items():
-            wanted = expected[f"{layer}.{name}"]
-            assert torch.allclose(tensor, wanted, rtol=1e-5, atol=1e-6), (layer, name)
+    assert_same(run, last, "last")
+    for choice in whole.progress.choices:
+        found = run.done[choice["layer"]]
+        assert found.chosen == choice["chosen"]
+        assert found.scores == pytest.approx(choice["scores"], rel=1e-4, abs=1e-9)
     assert not list((tmp_path / "layers" / "shelf").rglob("*.safetensors"))
+    if len(trained) > 1 and config.train.steps:
+        return  # checkpoints of all layers together there, of one layer after another here
+    assert_same(run, whole.best)
+    first, final = run.done[trained[0]], run.done[trained[-1]]
+    assert final.best_step == whole.progress.best_step
+    for name in ("logit_kl", "logit_kl_tail"):
+        assert first.before[name] == pytest.approx(whole.progress.before[name], rel=1e-4)
+        assert final.after[name] == pytest.approx(whole.progress.after[name], rel=1e-4)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("states", ["on_policy", "off_policy"])
+def test_the_same_as_one_layer_after_another_in_memory(checkpoint, tmp_path, states, lag):
+    config = recipe(
+        checkpoint, arm={"retention": "1/2", "lag": lag},
+        train={"states": states, "evaluate_every": 1},
+    )  # fmt: skip
+    run = layerwise(config, tmp_path / "layers")
+    assert sorted(run.done) == [2, 4, 6]
+    assert_same(run, one_after_another(config, tmp_path / "whole"))
+
+
+def test_checkpoints_can_be_chosen_by_recall_without_a_pass(checkpoint, tmp_path):
+    config = recipe(checkpoint, choice={"checkpoint": "recall"}, train={"patience": 1})
+    seen = []
+    run = layerwise(config, tmp_path / "a", lambda kind, row: seen.append(kind))
+    assert "judged" not in seen
+    looks = [run.done[4].after["recall"], run.done[4].before["recall"]]
+    assert looks[0] >= looks[1]
+    assert "logit_kl" not in run.done[4].after
 
 
 def test_on_policy_states_know_the_trained_layers_below(checkpoint, tmp_path):
@@ -216,10 +295,48 @@ def test_the_command_and_its_output(tmp_path):
 
 
 def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
-    with pytest.raises(DistillError, match="consumers' indexers teach"):
-        open_job(recipe(checkpoint, teacher={"kind": "attention"}), tmp_path, tmp_path)
+    for sections, why in (
+        ({"teacher": {"kind": "attention"}}, "consumers' indexers teach"),
+        ({"closed_form": {"rounds": 2}}, "visited once"),
+        ({"train": {"patience": 2}}, "known behind the last step only"),
+    ):
+        with pytest.raises(DistillError, match=why):
+            open_job(recipe(checkpoint, **sections), tmp_path, tmp_path)
     directory, _ = sharded(tmp_path / "v4", "deepseek_v4")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TOKENIZER / name, directory / name)
     with pytest.raises(DistillError, match="cannot be run layer by layer"):
         open_job(recipe(directory), tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"student": {"start": "closed_form"}},
+        {"arm": {"retention": "1/4", "lag": 1}, "student": {"start": "closed_form"}},
+        {"arm": {"retention": "1/2"}, "train": {"states": "off_policy"}},
+        {"arm": {"retention": "1/2"}, "choice": {"checkpoint": "recall"}},
+    ],
+    ids=["closed form", "lag", "off-policy", "by recall"],
+)
+def test_the_plan_is_what_happens(checkpoint, tmp_path, monkeypatch, sections):
+    config = recipe(checkpoint, **sections)
+    shape, native, _ = shape_of(AutoConfig.from_pretrained(checkpoint))
+    found = estimate(shape, native, config, itemsize=4)
+    opened, used = [], [0]
+    real_open, real_put = Layers.open, Shelf.put
+
+    def count(self, layer):
+        opened.append(layer)
+        return real_open(self, layer)
+
+    def weigh(self, name, **tensors):
+        real_put(self, name, **tensors)
+        used[0] = max(used[0], self.bytes_used())
+
+    monkeypatch.setattr(Layers, "open", count)
+    monkeypatch.setattr(Shelf, "put", weigh)
+    layerwise(config, tmp_path / "a")
+    assert len(opened) == found.opened
+    disk = sum(found.disk.values())
+    assert 0.4 * disk < used[0] < 1.3 * disk, (used[0] / disk, found.disk)

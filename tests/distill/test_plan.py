@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from distill.cli import app
 from distill.config import DistillConfig
 from distill.errors import DistillError
-from distill.plan import ADAM, estimate, lines, shape_of
+from distill.plan import ADAM, estimate, lines
+from distill.shape import shape_of
 from tests.dsa.tiny import _v4
 
 
