@@ -80,8 +80,10 @@ def compare_run(
         EvalkitError: no scores, unknown baseline, or arms that read different prompts.
     """
     run = store.read_run()
-    settings = settings or CompareConfig.model_validate(run["recipe"]["compare"])
+    settings = settings or settings_of(store)
     names = [entry["name"] for entry in run["arms"]]
+    if not names:
+        raise EvalkitError(f"{store.path}: run.json names no arm")
     baseline = baseline or settings.baseline or names[0]
     if baseline not in names:
         raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(names)})")

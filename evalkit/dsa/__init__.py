@@ -13,7 +13,8 @@ from evalkit.dsa.schedule import LagPhase, Phase, ReuseSchedule, ScheduleError
 
 if TYPE_CHECKING:
     from evalkit.dsa.apply import AppliedSchedule, ScheduleInUseError, apply_schedule
-    from evalkit.dsa.families import IndexerCall, UnsupportedModelError, index_features
+    from evalkit.dsa.call import IndexerCall
+    from evalkit.dsa.families import UnsupportedModelError, index_features
     from evalkit.dsa.features import IndexFeatures
     from evalkit.dsa.scores import index_scores, select
 
@@ -22,7 +23,7 @@ _LAZY = {
     "ScheduleInUseError": "apply",
     "apply_schedule": "apply",
     "IndexFeatures": "features",
-    "IndexerCall": "families",
+    "IndexerCall": "call",
     "UnsupportedModelError": "families",
     "index_features": "families",
     "index_scores": "scores",

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evalkit.dsa.families import IndexerCall, Seam, UnsupportedModelError, bind, seam
+from evalkit.dsa.call import IndexerCall
+from evalkit.dsa.families import Seam, UnsupportedModelError, bind, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 

@@ -15,17 +15,16 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from evalkit.dsa import deepseek_v4
+from evalkit.dsa.call import IndexerCall, Rotation, rotated, rows_of
 from evalkit.dsa.features import (
     IndexFeatures,
     rotate_half_split,
     rotate_interleaved,
     rotate_pairs,
-    take_rows,
 )
 from evalkit.dsa.layout import Layout, layout
 from evalkit.dsa.schedule import ScheduleError
-
-Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Features(Protocol):
@@ -40,30 +39,6 @@ class Features(Protocol):
 
 class UnsupportedModelError(ValueError):
     """The model has no indexer that a schedule can act on; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexerCall:
-    """The arguments of one indexer call, under our names.
-
-    Attributes:
-        hidden: attention-block input, after the input norm [B, S, hidden].
-        q_resid: normalised MLA query latent [B, S, q_lora_rank]; None where queries come from
-            `hidden`.
-        rope: (cos, sin) of the queries [B or 1, S, rope_dim]; None where the indexer makes its own.
-        mask: causal and padding mask [B, S, T], bool or additive; None where none is passed.
-        position_ids: [B or 1, S]; None where the family does not pass them.
-        cache: the model's cache, or None.
-        layer_id: absolute layer id.
-    """
-
-    hidden: Tensor
-    q_resid: Tensor | None
-    rope: tuple[Tensor, Tensor] | None
-    mask: Tensor | None
-    position_ids: Tensor | None
-    cache: Any
-    layer_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +100,7 @@ def _mla_features(rotate: Rotation, rope_slice: Literal["first", "last"]) -> Fea
 
     def features(indexer: Any, call: IndexerCall, rows: Tensor | None = None) -> IndexFeatures:
         x, dim, seq = call.hidden, indexer.head_dim, call.hidden.shape[1]
-        at = _rows_of(call, rows)
+        at = rows_of(call, rows)
         if at.q_resid is None:
             query = indexer.wq_b(indexer.q_input_norm(at.hidden)).unflatten(-1, (-1, dim))
             query = indexer.softmax_scaling(query, at.position_ids, head_dim_first=False)
@@ -137,8 +112,8 @@ def _mla_features(rotate: Rotation, rope_slice: Literal["first", "last"]) -> Fea
             if call.rope is None or at.rope is None:
                 raise ValueError("this family needs position embeddings")
             width = indexer.qk_rope_head_dim
-            query = _rotated(query, at.rope, width, rope_slice, rotate)
-            key = _rotated(key, call.rope, width, rope_slice, rotate)
+            query = rotated(query, at.rope, width, rope_slice, rotate)
+            key = rotated(key, call.rope, width, rope_slice, rotate)
         projection = indexer.weights_proj
         weight = projection(at.hidden.to(projection.weight.dtype)).float() * indexer.n_heads**-0.5
         key = key.squeeze(2)
@@ -157,39 +132,6 @@ def _mla_features(rotate: Rotation, rope_slice: Literal["first", "last"]) -> Fea
     return features
 
 
-def _rows_of(call: IndexerCall, rows: Tensor | None) -> IndexerCall:
-    """What the query side reads of a call: some rows [R] or [B, R] of it; no cache, no mask."""
-    if rows is None:
-        return call
-
-    def take(part: Tensor) -> Tensor:
-        return take_rows(part, rows)
-
-    return replace(
-        call,
-        hidden=take(call.hidden),
-        q_resid=None if call.q_resid is None else take(call.q_resid),
-        rope=None if call.rope is None else (take(call.rope[0]), take(call.rope[1])),
-        position_ids=None if call.position_ids is None else take(call.position_ids),
-        mask=None,
-        cache=None,
-    )
-
-
-def _rotated(
-    x: Tensor,
-    rope: tuple[Tensor, Tensor],
-    width: int,
-    rope_slice: str,
-    rotate: Rotation,
-) -> Tensor:
-    """Rotate the first or last `width` channels of [B, S, heads, d]."""
-    cos, sin = (table.unsqueeze(2) for table in rope)
-    if rope_slice == "first":
-        return torch.cat([rotate(x[..., :width], cos, sin), x[..., width:]], dim=-1)
-    return torch.cat([x[..., :-width], rotate(x[..., -width:], cos, sin)], dim=-1)
-
-
 def _valid_keys(mask: Tensor | None) -> Tensor | None:
     """[B, T], False at padding: the last row of a causal mask sees every key that is one."""
     if mask is None:
@@ -197,85 +139,6 @@ def _valid_keys(mask: Tensor | None) -> Tensor | None:
     last = mask[:, -1]
     valid = last if last.dtype == torch.bool else last >= 0
     return None if bool(valid.all()) else valid
-
-
-# -- DeepSeek-V4: keys of compressed windows -----------------------------------------------------
-
-
-def _v4_rotated(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    return _rotated(x, rope, 2 * rope[0].shape[-1], "last", rotate_pairs)
-
-
-def _v4_compress(indexer: Any, call: IndexerCall) -> Tensor:
-    """Compressed index keys [B, T, d] of the sequence so far; updates the cache when there is one.
-
-    Window w pools its own Cb series with the Ca series of window w-1 (DeepSeek-V4 report §2.3.1).
-    """
-    cache = call.cache.layers[call.layer_id] if call.cache is not None else None
-    ratio, dim = indexer.compress_rate, indexer.head_dim
-    kv, gate = indexer.kv_proj(call.hidden), indexer.gate_proj(call.hidden)
-    if cache is None:
-        usable = kv.shape[1] // ratio * ratio
-        kv, gate, start = kv[:, :usable], gate[:, :usable], 0
-    else:
-        kv, gate, start = cache.store_compression_weights("indexer", kv, gate)
-    batch, windows = kv.shape[0], kv.shape[1] // ratio
-    if windows == 0:
-        keys = kv.new_zeros((batch, 0, dim))
-        return _v4_remembered(cache, keys)
-    kv = kv.view(batch, windows, ratio, 2 * dim)
-    gate = gate.view(batch, windows, ratio, 2 * dim) + indexer.position_bias
-    first_kv = kv.new_zeros((batch, 1, ratio, dim))
-    first_gate = gate.new_full((batch, 1, ratio, dim), float("-inf"))
-    if cache is not None:
-        prior_kv, prior_gate = cache.update_overlap_state("indexer", kv, gate, dim)
-        if prior_kv is not None:
-            first_kv, first_gate = prior_kv.unsqueeze(1), prior_gate.unsqueeze(1)
-    before_kv = torch.cat([first_kv.to(kv.dtype), kv[:, :-1, :, :dim]], dim=1)
-    before_gate = torch.cat([first_gate.to(gate.dtype), gate[:, :-1, :, :dim]], dim=1)
-    slots = torch.cat([before_kv, kv[..., dim:]], dim=2)
-    share = torch.cat([before_gate, gate[..., dim:]], dim=2)
-    share = share.softmax(dim=2, dtype=torch.float32).to(slots.dtype)
-    pooled = indexer.kv_norm((slots * share).sum(dim=2))
-    at = (torch.arange(windows, device=pooled.device) * ratio + start).unsqueeze(0)
-    rope = indexer.rotary_emb(
-        pooled, position_ids=at.expand(batch, -1), layer_type=indexer.rope_layer_type
-    )
-    keys = _v4_rotated(pooled.unsqueeze(2), rope).squeeze(2)
-    return _v4_remembered(cache, keys)
-
-
-def _v4_remembered(cache: Any, keys: Tensor) -> Tensor:
-    """All keys so far: the cache appends the fresh ones and returns the whole list."""
-    if cache is None:
-        return keys
-    everything: Tensor = cache.update_compressor_states("indexer", keys)
-    return everything
-
-
-def _v4_features(indexer: Any, call: IndexerCall, rows: Tensor | None = None) -> IndexFeatures:
-    """Features of the DeepSeek-V4 indexer: scale after the ReLU, compressed keys."""
-    at = _rows_of(call, rows)
-    if at.q_resid is None or at.position_ids is None:
-        raise ValueError("deepseek_v4 needs the query latent and position ids")
-    x, positions = at.hidden, at.position_ids
-    rope = indexer.rotary_emb(x, position_ids=positions, layer_type=indexer.rope_layer_type)
-    query = indexer.q_b_proj(at.q_resid).unflatten(-1, (-1, indexer.head_dim))
-    scorer = indexer.scorer
-    return IndexFeatures(
-        query=_v4_rotated(query, rope).float(),
-        key=_v4_compress(indexer, call).float(),
-        weight=scorer.weights_proj(x).float() * scorer.weights_scaling,
-        scale=scorer.softmax_scale,
-        positions=positions if rows is not None and rows.dim() == 2 else positions[0],
-        ratio=indexer.compress_rate,
-    )
-
-
-def _v4_advance(indexer: nn.Module, call: IndexerCall) -> None:
-    """A shared C4 layer keeps its indexer's compressor state in step, and nothing else."""
-    if call.cache is not None:
-        _v4_compress(indexer, call)
 
 
 # -- the registry --------------------------------------------------------------------------------
@@ -309,8 +172,8 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "deepseek_v4": Family(
         ("hidden_states", "q_resid", "position_ids", "cache", "layer_idx"),
-        _v4_features,
-        _v4_advance,
+        deepseek_v4.features,
+        deepseek_v4.advance,
         padding=False,
         sentinel=True,
     ),

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from evalkit.dsa.apply import apply_schedule
-from evalkit.dsa.families import IndexerCall, UnsupportedModelError, index_features, seam
+from evalkit.dsa.call import IndexerCall
+from evalkit.dsa.families import UnsupportedModelError, index_features, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule
 from evalkit.dsa.scores import select
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from evalkit.dsa.apply import apply_schedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
-from evalkit.dsa.families import IndexerCall, Seam, seam
+from evalkit.dsa.call import IndexerCall
+from evalkit.dsa.families import Seam, seam
 from evalkit.dsa.features import take_rows
 from evalkit.dsa.overlap import jaccard, mass_recall, recall
 from evalkit.dsa.schedule import ReuseSchedule

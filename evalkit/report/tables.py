@@ -14,7 +14,7 @@ from evalkit.stats import MACRO, Row
 MOST_COLUMNS = 6
 """Tasks side by side at most; more of them are rows."""
 
-ALWAYS = ("error", "length", "unclosed", "truncated")
+ALWAYS = ("error", "empty", "length", "unclosed", "truncated", "over_length")
 """Counts that are told when they are zero, too."""
 
 
@@ -141,6 +141,8 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         for name, counts in comparison.flags.items()
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
+    unseen = [FLAGS[flag] for flag in ALWAYS if not any(c[flag] for c in comparison.flags.values())]
+    lines += [f"0 answers: {', '.join(unseen)}"] if unseen else []
     lines += [
         f"{', '.join(names)}: failed because: {text}"
         for text, names in _grouped(comparison.failures).items()

@@ -58,6 +58,34 @@ def test_refusals(tmp_path, capsys, options, words):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"arms": []}, "names no arm"),
+        ({"recipe": {"compare": {"margin": "wide"}}}, "compare: margin: "),
+    ],
+)
+def test_a_record_that_says_nothing_is_one_line(tmp_path, capsys, changes, words):
+    make(tmp_path, n=4, tasks=("vt@4096",), arms=ARMS[:2])
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    for command in ("compare", "report"):
+        assert evalkit(command, tmp_path) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+def test_every_count_is_told_even_where_it_is_zero(tmp_path, capsys):
+    make(tmp_path, n=4, tasks=("vt@4096",), arms=ARMS[:2])
+    assert evalkit("compare", tmp_path) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "0 answers: failed, empty, cut at the token budget, with unclosed reasoning, with a"
+        " truncated prompt, over-length" in printed
+    )
+
+
 def test_another_margin_needs_no_new_run(tmp_path, capsys):
     make(tmp_path, tasks=("vt@4096",), arms=ARMS[:4])
     assert evalkit("compare", tmp_path, "--set", "margin=0.9") == 0
