@@ -25,9 +25,11 @@ ARMS = ("1:0", "1/2:0", "1/4:0", "1/8:0", "1/16:0", "1:1", "1:2", "1/2:1", "1/4:
 
 
 def parse_arm(text: str, layers: int) -> ReuseSchedule:
-    """`1/4:1` is retention 1/4 with lag 1 in decode."""
-    retention, lag = text.split(":")
-    return ReuseSchedule.uniform(layers, retention, int(lag))
+    """`1/4:1` is retention 1/4 with lag 1 in decode; letters F and S are a pattern."""
+    first, _, lag = text.partition(":")
+    if set(first) <= {"F", "S"}:
+        return ReuseSchedule.from_pattern(first, int(lag or 0))
+    return ReuseSchedule.uniform(layers, first, int(lag or 0))
 
 
 def load(folder: Path) -> Any:
