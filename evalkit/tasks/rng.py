@@ -5,13 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
+from typing import Any
 
 
-def rng(*parts: str | int) -> random.Random:
+class Generator(random.Random):
+    """A generator of the standard library; lists of a long prompt are shuffled in half the time."""
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        """As `random.Random.shuffle`, number for number, without a call for each of them."""
+        draw = self.getrandbits
+        for i in range(len(x) - 1, 0, -1):
+            bits = (i + 1).bit_length()
+            while (j := draw(bits)) > i:
+                pass
+            x[i], x[j] = x[j], x[i]
+
+
+def rng(*parts: str | int) -> Generator:
     """A generator of its own for every tuple of parts (task, length, seed, index, purpose ...)."""
     digest = hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
-    return random.Random(int.from_bytes(digest, "big"))
+    return Generator(int.from_bytes(digest, "big"))
 
 
 def permutation(size: int, source: random.Random) -> Iterator[int]:

@@ -31,6 +31,17 @@ def test_a_permutation_holds_everything_once(size, seed):
     assert sorted(permutation(size, random.Random(seed))) == list(range(size))
 
 
+@given(st.lists(st.integers()), st.integers(0, 99))
+def test_lists_are_shuffled_as_by_the_standard_library(values, seed):
+    ours, source = values.copy(), rng("shuffle", seed)
+    theirs = random.Random()
+    theirs.setstate(source.getstate())
+    source.shuffle(ours)
+    theirs.shuffle(values)
+    assert ours == values
+    assert source.random() == theirs.random()
+
+
 def test_a_permutation_is_lazy():
     stream = permutation(10**15, random.Random(1))
     assert len({next(stream) for _ in range(1000)}) == 1000

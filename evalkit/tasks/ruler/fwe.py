@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
+from itertools import islice, takewhile
 from string import ascii_lowercase
 
 from evalkit.tasks.fit import Grid
@@ -29,14 +29,15 @@ class FrequentWords:
                 f"{cell.name}: too short for this task: a vocabulary of {ranks} coded words, "
                 f"and {ASKED} beside the dots are asked"
             )
-        self._shares = [rank**-alpha / float(zeta(alpha)) for rank in range(1, ranks + 1)]
-        source = permutation(26**LETTERS, cell.rng(index, "vocabulary"))
-        self._words = ["...", *(_coded(number) for number in islice(source, ranks - 1))]
+        every = float(zeta(alpha))
+        self._shares = [rank**-alpha / every for rank in range(1, ranks + 1)]
+        drawn = permutation(26**LETTERS, cell.rng(index, "vocabulary"))
+        self._words, self._more = ["..."], map(_coded, drawn)
         # Words of later ranks do not occur: their share of `length` words is less than one word.
         seen = sum(cell.length * share >= 1 for share in self._shares)
         encode = renderer.tokenizer.encode
         self._tokens = [
-            len(encode(f" {word}", add_special_tokens=False)) for word in self._words[:seen]
+            len(encode(f" {word}", add_special_tokens=False)) for word in self._first(seen)
         ]
         step = cell.overrides.step or max(1, cell.length // 32)
         self.grid: Grid = Grid(self._smallest(cell.length // LETTERS % step, step), step)
@@ -49,19 +50,26 @@ class FrequentWords:
     def build(self, units: int) -> Sample:
         """See `evalkit.tasks.fit.Draft`."""
         spec = self._cell.spec
-        counts = [int(units * share) for share in self._shares]
-        entries = [w for w, n in zip(self._words, counts, strict=True) for _ in range(n)]
+        counts = list(takewhile(bool, (int(units * share) for share in self._shares)))
+        entries = list[str]()
+        for word, n in zip(self._first(len(counts)), counts, strict=True):
+            entries += [word] * n
         self._cell.rng(self._index, f"order/{units}").shuffle(entries)
         return self._cell.sample(
             self._index,
             text=spec.template.format(context=" ".join(entries), query=""),
             answer_prefix=spec.answer_prefix,
-            references=tuple(self._words[1 : ASKED + 1]),
+            references=tuple(self._first(ASKED + 1)[1:]),
             meta={
                 "question": spec.template.rpartition("{context}")[2].strip(),
                 "units": units,
             },
         )
+
+    def _first(self, count: int) -> list[str]:
+        """The words of the first ranks, drawn when first asked for: most ranks never occur."""
+        self._words += islice(self._more, max(0, count - len(self._words)))
+        return self._words[:count]
 
     def _smallest(self, start: int, step: int) -> int:
         """The first size of the grid from which on the third word beats the fourth."""

@@ -34,8 +34,8 @@ class Niah:
         self._asked = cell.rng(index, "asked").sample(list(self._values), asked)
         self._needles = [(key, value) for key, own in self._values.items() for value in own]
         cell.rng(index, "order").shuffle(self._needles)
-        others = (self._line(key, next(values)) for key in keys)
-        self._haystack = _haystack(cell, len(self._needles), others)
+        self._line = NEEDLE.format(kind=self._kind, key="{}", value="{}").format
+        self._haystack = _haystack(cell, len(self._needles), map(self._line, keys, values))
 
     @property
     def grid(self) -> Grid:
@@ -73,9 +73,6 @@ class Niah:
                 "units": units,
             },
         )
-
-    def _line(self, key: str, value: str) -> str:
-        return NEEDLE.format(kind=self._kind, key=key, value=value)
 
 
 def num_keys(spec: Spec) -> int:
