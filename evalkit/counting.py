@@ -4,6 +4,11 @@ A text is cut before every single space between two words; words are tokenised o
 counts added. That is exact where no token of the vocabulary holds a cut: merges on its two sides
 then never meet. Words of letters, digits and hyphens that are long and new (uuids) are cut further
 on the same condition. Where a vocabulary has such tokens, nothing is cut (`TokenCounter.of`).
+
+The sum is kept of passages that are likely to come again: paragraphs without their first line
+(documents under their number), and the words with which most lines of a text begin (needles,
+noise). Of those, only the first and the last word, which may meet what stands around them, are
+looked at anew.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 _GAP = re.compile(r"(\s\s+)")
@@ -22,19 +28,28 @@ _JOINED = r"(?:[^ĠĊĉč▁ł\s]|(?<!Â)ł)[Ġ▁ ]"
 (``Âł`` is a no-break space, which is no word)."""
 
 _RUNS = {
-    size: re.compile(rf"[ -]?(?:[A-Za-z]+|[0-9]{digits})|[.,:]\s*[A-Za-z]*")
+    size: re.compile(rf"[ -]?(?:[A-Za-z]+|[0-9]{digits})|[.,:\n][^ ]*")
     for size, digits in ((0, "+"), (1, ""), (3, "{1,3}"))
 }
 """Pieces of a word, by the most digits that the tokenizer puts together (0: unknown)."""
 
-_COMPOUND = re.compile(r"(?=[A-Za-z]*[0-9-])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?:[.,:]\s*[A-Za-z]*)?")
-"""Words that are cut into such pieces: numbers, uuids, compounds."""
-
-_SHORT = 7
-"""Words of so many characters are likely to come again, and kept whole."""
+_COMPOUND = re.compile(
+    r"(?=.*\n|.{8})(?=.*\n|[A-Za-z]*[0-9-])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?:[.,:\n][^ ]*)?"
+)
+"""Words that are cut into such pieces: where two lines meet, and numbers, uuids, compounds, but
+for short ones, which are likely to come again."""
 
 _MOST = 1_000_000
-"""Words whose counts are kept."""
+"""Words and pieces whose counts are kept."""
+
+_LONG = range(150, 5000)
+"""Paragraphs of so many characters are likely to come again."""
+
+_MANY = 100
+"""So many lines are worth a look for words with which most of them begin."""
+
+_MOST_PASSAGES = 100_000
+"""Passages whose counts are kept."""
 
 
 class TokenCounter:
@@ -51,6 +66,7 @@ class TokenCounter:
         self._runs = None if digits is None else _RUNS[digits]
         self._counts: dict[str, int] = {}
         self._pieces: dict[str, int] = {}
+        self._passages: dict[str, tuple[str, int]] = {}
         added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
         self._special = tuple(token.content for token in added)
         self._starts = {content[:2] for content in self._special}
@@ -74,7 +90,7 @@ class TokenCounter:
         tokens = [t for t in words if t not in special and not re.fullmatch(r"<0x[0-9A-F]{2}>", t)]
         if _holds(_JOINED, tokens):
             return None
-        if _holds(r"[A-Za-z0-9][-.,:]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens):
+        if _holds(r"[A-Za-z0-9][-.,:\nĊ]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens):
             return cls(tokenizer)
         if not _holds("[0-9][0-9]", tokens):
             return cls(tokenizer, digits=1)
@@ -83,31 +99,73 @@ class TokenCounter:
 
     def count(self, text: str, *, special: bool = False) -> int:
         """Tokens of a text; `special` adds those that the tokenizer puts around it."""
-        first, *rest = self._words(text)
-        if len(self._counts) > _MOST:
+        if len(self._counts) + len(self._pieces) > _MOST:
             self._counts.clear()
             self._pieces.clear()
-        total, fresh, found = 0, {}, self._counts
-        for word, n in Counter(rest).items():
-            if (known := found.get(word)) is None:
-                fresh[word] = n
+        if len(self._passages) > _MOST_PASSAGES:
+            self._passages.clear()
+        shortened, tokens = self._shortened(text)
+        first, *rest = self._words(shortened)
+        return self._full(first, special=special) + self._sum(rest) + tokens
+
+    def _shortened(self, text: str) -> tuple[str, int]:
+        """The text without the inner words of passages that come again, and the tokens of those."""
+        tokens = 0
+        paragraphs = [part.partition("\n") for part in text.split("\n\n")]
+        if long := [body for _, _, body in paragraphs if len(body) in _LONG]:
+            self._learn(set(long).difference(self._passages))
+            known = list(map(self._passages.__getitem__, long))
+            tokens += sum(inner for _, inner in known)
+            ends = (short for short, _ in known)
+            text = "\n\n".join(
+                head + newline + (next(ends) if len(body) in _LONG else body)
+                for head, newline, body in paragraphs
+            )
+        lines = text.split("\n")
+        if len(lines) > _MANY:
+            start = _common_start(*lines[len(lines) // 2 :][:2])
+            self._learn({start}.difference(self._passages))
+            short, inner = self._passages[start]
+            if inner:
+                tokens += text.count(start) * inner
+                text = text.replace(start, short)
+        return text, tokens
+
+    def _learn(self, passages: Iterable[str]) -> None:
+        """Keep passages without their inner words, and the tokens of those.
+
+        All words stay where there may be a special token, or where one may end on the first word:
+        a cut in the passage alone is then not sure to be one in every text.
+        """
+        inner = dict[str, list[str]]()
+        for passage in passages:
+            body = passage.strip()
+            first, *words = self._words(body)
+            if not words or first[-1] in self._ends or self._may_be_special(body):
+                self._passages[passage] = passage, 0
             else:
-                total += n * known
-        return self._full(first, special=special) + total + self._fresh(fresh)
+                self._passages[passage] = passage.replace(body, f"{first} {words.pop()}"), 0
+                inner[passage] = words
+        self._keep([*set[str]().union(*inner.values()).difference(self._counts)])
+        for passage, words in inner.items():
+            tokens = sum(map(self._counts.__getitem__, words))
+            self._passages[passage] = self._passages[passage][0], tokens
 
     def _words(self, text: str) -> list[str]:
         """The text between its cuts, without their spaces.
 
         Nothing is cut behind a special token, where some tokenizers begin anew.
         """
+        gaps = set(_GAP.findall(text))
+        parts = _GAP.split(text) if any(" " in gap for gap in gaps) else [text]
         words = [""]
-        for number, part in enumerate(_GAP.split(text)):
+        for number, part in enumerate(parts):
             first, *rest = (part,) if number % 2 else part.split(" ")
             words[-1] += first
             words += rest
         if text.startswith(" ") and not words[0]:
             words[:2] = [" " + words[1]]
-        if not any(start in text for start in self._starts):
+        if not self._may_be_special(text):
             return words
         joined = [words[0]]
         for word in words[1:]:
@@ -117,39 +175,57 @@ class TokenCounter:
                 joined.append(word)
         return joined
 
+    def _may_be_special(self, text: str) -> bool:
+        return any(start in text for start in self._starts)
+
+    def _sum(self, words: list[str]) -> int:
+        """Tokens of words, each behind a cut."""
+        found = list(map(self._counts.get, words))
+        known = sum(filter(None, found))
+        if None not in found:
+            return known
+        fresh = Counter(word for word, n in zip(words, found, strict=True) if n is None)
+        return known + self._fresh(fresh)
+
     def _fresh(self, words: dict[str, int]) -> int:
-        """Tokens of words that were not met before, each so many times."""
-        plain, cut = list[str](), list[str]()
-        for word in words:
-            long = self._runs is not None and len(word) > _SHORT and _COMPOUND.fullmatch(word)
-            (cut if long else plain).append(word)
-        total = 0
-        for word, count in self._encode([f" {word}" for word in plain]).items():
-            self._counts[word[1:]] = count
-            total += count * words[word[1:]]
-        if cut and self._runs is not None:
-            text = "".join(f" {word}" * words[word] for word in cut)
-            pieces = Counter(self._runs.findall(text))
-            self._pieces |= self._encode([piece for piece in pieces if piece not in self._pieces])
-            total += sum(n * self._pieces[piece] for piece, n in pieces.items())
+        """Tokens of words of which no counts are kept, each so many times."""
+        cut = list(filter(_COMPOUND.fullmatch, words)) if self._runs else []
+        plain = [*words.keys() - set(cut)]
+        self._keep(plain)
+        total = sum(self._counts[word] * words[word] for word in plain)
+        if cut and self._runs:
+            pieces = self._runs.findall("".join(f" {word}" * words[word] for word in cut))
+            new = [*set(pieces).difference(self._pieces)]
+            self._pieces.update(zip(new, self._encode(new), strict=True))
+            total += sum(map(self._pieces.__getitem__, pieces))
         return total
 
-    def _encode(self, pieces: list[str]) -> dict[str, int]:
-        """Tokenise pieces behind a character that no token joins to them."""
+    def _keep(self, words: list[str]) -> None:
+        """Tokenise words behind a cut and keep their counts."""
+        self._counts.update(zip(words, self._encode([f" {word}" for word in words]), strict=True))
+
+    def _encode(self, pieces: list[str]) -> list[int]:
+        """Tokens of pieces behind a character that no token joins to them."""
         if not pieces:
-            return {}
+            return []
         anchors = ["0" if piece[0].isalpha() else "a" for piece in pieces]
         texts = [anchor + piece for anchor, piece in zip(anchors, pieces, strict=True)]
         encoded = self._tokenizer.backend_tokenizer.encode_batch_fast(
             texts, add_special_tokens=False
         )
-        return {
-            piece: len(encoding.ids) - self._anchors[anchor]
-            for piece, anchor, encoding in zip(pieces, anchors, encoded, strict=True)
-        }
+        return [
+            len(encoding.ids) - self._anchors[anchor]
+            for anchor, encoding in zip(anchors, encoded, strict=True)
+        ]
 
     def _full(self, text: str, *, special: bool = False) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=special))
+
+
+def _common_start(one: str, two: str) -> str:
+    """The words with which both lines begin."""
+    pairs = zip(one.split(" "), two.split(" "), strict=False)
+    return " ".join(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _holds(pattern: str, tokens: Iterable[str]) -> bool:

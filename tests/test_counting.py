@@ -13,6 +13,7 @@ from evalkit.types import EvalkitError, Sample
 CORPUS = [
     "The tide came in. The boat-house was shut, and 1234567 lamps (or 89) lit.\n\nNobody came.",
     "One of the codes for 3f2a9c1d-77aa-4b0e is: 5512345. A name: café, 山很高 河水.  Two spaces",
+    "Tide Inc., Boat Inc., and Lamp Inc.,\nwere one (Inc.).\n",
 ] * 20
 SPLIT = (
     r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -53,7 +54,11 @@ def metaspace():
     return wrapped(tokenizer)
 
 
-TOKENIZERS = {"bytes": byte_level(), "spaces": metaspace()}
+TOKENIZERS = {
+    "bytes": byte_level(),
+    "single digits": byte_level(SPLIT.replace("{1,3}", "")),
+    "spaces": metaspace(),
+}
 COUNTERS = {name: TokenCounter.of(tokenizer) for name, tokenizer in TOKENIZERS.items()}
 PIECES = ["The", " tide", " ", "  ", "\n", "\n\n", ".", ",", "-", " a-b", "café", " 山很高", "\t"]
 PIECES += ["3f2a9c1d-77aa-4b0e-91ab", "1234567", "\xa0", "\u3000", "<user>", "<s>", "<unk>", "'s"]
@@ -70,6 +75,68 @@ def test_the_sum_is_the_whole(name, pieces):
         whole = len(TOKENIZERS[name].encode(text, add_special_tokens=special))
         assert COUNTERS[name].count(text, special=special) == whole
         assert COUNTERS[name].count(text, special=special) == whole  # now from memory
+
+
+FILLING = "The boat-house was shut, 1234567 lamps (or 89) lit, and nobody came.  Two spaces " * 2
+PLACES = ["{}", "{} ", " {}", "{}\n", "\n{}", "<s>{}", "{}s", "{}."]
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@given(
+    ends=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3),
+    order=st.lists(st.integers(0, 2), min_size=1, max_size=6),
+    first=st.lists(st.sampled_from(["7:\n", "<s>\n", "The\n", "\n", ""]), min_size=6, max_size=6),
+)
+@settings(max_examples=200, deadline=None)
+def test_documents_that_come_again_are_the_whole(name, ends, order, first):
+    documents = [f"{''.join(a)} {FILLING} {''.join(b)}" for a, b in ends]
+    chosen = [documents[i % len(documents)] for i in order]
+    text = "\n\n".join(a + document for a, document in zip(first, chosen, strict=False))
+    check(name, text)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@given(start=TEXTS, places=st.lists(st.sampled_from(PLACES), min_size=1, max_size=5), rest=TEXTS)
+@settings(max_examples=200, deadline=None)
+def test_lines_that_begin_alike_are_the_whole(name, start, places, rest):
+    start = f"{''.join(start)} tide came in and {''.join(rest)}"
+    lines = [places[i % len(places)].format(f"{start}{i}") for i in range(120)]
+    check(name, "\n".join(lines))
+
+
+def check(name, text):
+    whole = len(TOKENIZERS[name].encode(text, add_special_tokens=False))
+    assert [COUNTERS[name].count(text) for _ in range(2)] == [whole, whole]
+
+
+def test_of_what_comes_again_only_the_ends_are_looked_at():
+    counter = COUNTERS["bytes"]
+    document = f"First {FILLING}last."
+    text = f"Asked.\n\nDocument 6:\n{document}\n\nDocument 7:\n{document}"
+    left, tokens = counter._shortened(text)
+    assert left == "Asked.\n\nDocument 6:\nFirst last.\n\nDocument 7:\nFirst last."
+    inner = len(TOKENIZERS["bytes"].encode(f"a {FILLING.strip()}", add_special_tokens=False)) - 1
+    assert tokens == 2 * inner
+
+    text = "\n".join(f"One of the special codes for number {i} is: {i}." for i in range(300))
+    left, tokens = counter._shortened(text)
+    assert left.startswith("One number 0 is: 0.\nOne number 1 is")
+    assert tokens == 300 * counter._sum(["of", "the", "special", "codes", "for"])
+
+
+def test_special_tokens_stay_where_they_are():
+    """Behind one nothing is cut, so the words beside it are not left out."""
+    text = f"Asked.\n\nDocument 6:\nFirst <user> {FILLING} last."
+    assert COUNTERS["bytes"]._shortened(text) == (text, 0)
+    text = f"Asked.\n\nDocument 6:\nFirst> {FILLING} last."
+    assert COUNTERS["bytes"]._shortened(text) == (text, 0)
+
+
+def test_marks_in_a_row_are_not_cut_from_each_other():
+    """``.,`` may be one token, and is where a line ends with it."""
+    text = "Made by Tide Inc.,\nBoat.-,\nLamp and 1234567.,\nShut"
+    for name in COUNTERS:
+        check(name, text)
 
 
 def test_words_of_letters_and_digits_are_cut_where_no_token_spans_the_cut():
