@@ -9,54 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from distill.errors import DistillError
-from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.recipe import Strict
-
-
-class ArmConfig(Strict):
-    """The schedule that the students are to serve; give one of the first three.
-
-    Attributes:
-        retention: 1/n, full layers at ordinals 0, n, 2n …
-        pattern: one letter per indexer-bearing layer, F or S.
-        sources: σ itself, one ordinal per indexer-bearing layer.
-        lag: k, or one k per layer.
-        lag_phase: where the lag acts.
-    """
-
-    retention: str | float | None = None
-    pattern: str | None = None
-    sources: tuple[int, ...] | None = None
-    lag: int | tuple[int, ...] = 0
-    lag_phase: Literal["decode", "all"] | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> ArmConfig:
-        given = [k for k in ("retention", "pattern", "sources") if getattr(self, k) is not None]
-        if len(given) > 1:
-            raise ValueError(f"give one of {' and '.join(given)}, not both")
-        if self.sources is not None and self.lag != 0:
-            raise ValueError("sources say everything, a lag cannot be added")
-        return self
-
-    def schedule(self, native: ReuseSchedule) -> ReuseSchedule:
-        """The schedule on a model whose own one is `native`.
-
-        Raises:
-            DistillError: it cannot be built for this model.
-        """
-        ids, phase = native.layer_ids, self.lag_phase or "decode"
-        lag = self.lag if isinstance(self.lag, int) else list(self.lag)
-        try:
-            if self.retention is not None:
-                return ReuseSchedule.uniform(ids, self.retention, lag, lag_phase=phase)
-            if self.sources is not None:
-                phase = self.lag_phase or "all"
-                return ReuseSchedule.from_sources(self.sources, layers=ids, lag_phase=phase)
-            pattern = self.pattern if self.pattern is not None else native.pattern
-            return ReuseSchedule.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
-        except ScheduleError as error:
-            raise DistillError(f"arm: {error}") from None
+from evalkit.schedule_config import ScheduleConfig
 
 
 class TinyData(Strict):
@@ -267,13 +221,14 @@ class DistillConfig(Strict):
         dtype: weights and activations of the frozen model.
         evaluation: evaluation recipe in which the arm and its undistilled twin are compared.
         licence: of the base model, for the card.
+        arm: the schedule that the students are to serve.
     """
 
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     evaluation: str | None = None
     licence: str = "unknown"
-    arm: ArmConfig
+    arm: ScheduleConfig
     data: DataConfig = DataConfig()
     student: StudentConfig = StudentConfig()
     teacher: TeacherConfig = TeacherConfig()

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.config import ArmConfig, DistillConfig
+from distill.config import DistillConfig
 from distill.errors import DistillError
+from evalkit.schedule_config import ScheduleConfig
 
 BASELINE, AGAIN, TWIN, DISTILLED = "baseline", "baseline again (A/A)", "undistilled", "distilled"
 
 
-def arms(arm: ArmConfig, indexer: Path) -> list[dict[str, Any]]:
+def arms(arm: ScheduleConfig, indexer: Path) -> list[dict[str, Any]]:
     """The four arms of the comparison."""
     schedule = arm.model_dump(exclude_defaults=True)
     return [

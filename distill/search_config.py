@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from distill.config import ArmConfig, DataConfig
+from distill.config import DataConfig
 from evalkit.recipe import Strict
+from evalkit.schedule_config import ScheduleConfig
 
 
 class SearchConfig(Strict):
@@ -37,7 +38,7 @@ class SearchConfig(Strict):
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     kind: Literal["pattern", "lag"] = "pattern"
-    begin: ArmConfig = ArmConfig()
+    begin: ScheduleConfig = ScheduleConfig()
     retention: str | float = "1/8"
     max_lag: int = Field(default=1, ge=1)
     lag_phase: Literal["decode", "all"] = "decode"

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from evalkit.bench_config import BenchConfig
-from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_files import read_schedule
 from evalkit.recipe import Strict
+from evalkit.schedule_config import ScheduleConfig
 from evalkit.server_config import CLIENT_FIELDS, OpenAIServerConfig, ServerConfig
 from evalkit.tasks.registry import TaskConfig
 from evalkit.types import EvalkitError
@@ -88,20 +89,12 @@ EngineConfig = Annotated[HfConfig | OracleConfig | OpenAIServerConfig, Field(dis
 THROUGHPUT_FIELDS = CLIENT_FIELDS | {"batch_tokens", "max_batch", "prefill_chunk", "device_map"}
 
 
-class ArmConfig(Strict):
+class ArmConfig(ScheduleConfig):
     """One configuration under test: checkpoint and schedule.
-
-    Give at most one of `retention`, `pattern` and `sources`; with none of them the checkpoint's own
-    schedule is used (all full, unless it ships with shared layers).
 
     Attributes:
         name: shown in every table.
         model: checkpoint (directory or hub id) when it is not the recipe's.
-        retention: 1/n, full layers at ordinals 0, n, 2n …
-        pattern: one letter per indexer-bearing layer, F or S.
-        sources: σ itself, one ordinal per indexer-bearing layer.
-        lag: k, or one k per layer.
-        lag_phase: where the lag acts.
         indexer: directory of distilled indexers, relative to the recipe; with no schedule named,
             the arm takes the one that they were trained for.
         server: where the arm's server runs, for the engine ``openai_server``.
@@ -109,45 +102,23 @@ class ArmConfig(Strict):
 
     name: str = Field(pattern=r"\S")
     model: str | None = None
-    retention: str | float | None = None
-    pattern: str | None = None
-    sources: tuple[int, ...] | None = None
-    lag: int | tuple[int, ...] = 0
-    lag_phase: Literal["decode", "all"] | None = None
     indexer: str | None = None
     server: ServerConfig | None = None
 
-    @model_validator(mode="after")
-    def _one_schedule(self) -> ArmConfig:
-        given = [k for k in ("retention", "pattern", "sources") if getattr(self, k) is not None]
-        if len(given) > 1:
-            raise ValueError(f"arm {self.name}: give one of {' and '.join(given)}, not both")
-        if self.sources is not None and self.lag != 0:
-            raise ValueError(f"arm {self.name}: sources say everything, a lag cannot be added")
-        return self
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"arm {self.name}"
 
     def schedule(self, native: ReuseSchedule) -> ReuseSchedule:
-        """The schedule of this arm on a model whose own schedule is `native`.
+        """As named, or the one that the arm's indexers were trained for.
 
         Raises:
             EvalkitError: it cannot be built for this model; the message names arm and layer.
         """
         if self.indexer is not None and not self.names_schedule:
             return read_schedule(Path(self.indexer))
-        ids = native.layer_ids
-        phase = self.lag_phase or "decode"
-        lag = self.lag if isinstance(self.lag, int) else list(self.lag)
-        try:
-            if self.retention is not None:
-                return ReuseSchedule.uniform(ids, self.retention, lag, lag_phase=phase)
-            if self.sources is not None:
-                return ReuseSchedule.from_sources(
-                    self.sources, layers=ids, lag_phase=self.lag_phase or "all"
-                )
-            pattern = self.pattern if self.pattern is not None else native.pattern
-            return ReuseSchedule.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
-        except ScheduleError as error:
-            raise EvalkitError(f"arm {self.name}: {error}") from None
+        return super().schedule(native)
 
     @property
     def names_schedule(self) -> bool:

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from distill.capture import Batch
 from distill.cli import app
-from distill.config import ArmConfig
 from distill.errors import DistillError
 from distill.moves import Moves, blocks, evaluations, full_at
 from distill.prefix import Prefix
@@ -23,6 +22,7 @@ from distill.search_log import SearchLog
 from distill.search_output import arm, worth_keeping
 from evalkit.dsa import ReuseSchedule, apply_schedule
 from evalkit.dsa.families import seam
+from evalkit.schedule_config import ScheduleConfig
 from tests.checkpoints import save
 from tests.distill.helpers import batch, features_of
 from tests.dsa.tiny import LAYERS, TOPK, build
@@ -199,12 +199,12 @@ def test_stage_heads_stay_full(tmp_path):
     turns = [s.layer < 4 for s in found[1:]]
     assert turns == [True, False] * 3
     with pytest.raises(DistillError, match="stage head 4 is shared"):
-        search(model, tmp_path, "bad", stages=[0, 4], begin=ArmConfig(pattern="FFFFSFFF"))
+        search(model, tmp_path, "bad", stages=[0, 4], begin=ScheduleConfig(pattern="FFFFSFFF"))
 
 
 def test_lags_are_searched_layer_by_layer(tmp_path):
     model = build("deepseek_v32")
-    begin = ArmConfig(retention="1/2")
+    begin = ScheduleConfig(retention="1/2")
     run = search(model, tmp_path, kind="lag", begin=begin, max_lag=1, criterion="logit_kl")
     assert run.flips == 6  # all layers but the first full one and its segment
     steps = run.run()
