@@ -37,9 +37,8 @@ class DocumentQa:
 
     def size(self, units: int) -> float:
         """Characters of the documents."""
-        chosen = self._chosen(units)
         if len(self._sizes) < units:
-            lengths = (len(self._documents[number]) + 16 for number in chosen)
+            lengths = (len(self._documents[number]) + 16 for number in self._chosen(units))
             self._sizes = list(accumulate(lengths))
         return self._sizes[units - 1]
 
