@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from accelerate import tracking
 from accelerate.state import AcceleratorState
+from accelerate.utils import LoggerType
 from safetensors.torch import load_file
 
 from distill.cli import main
@@ -155,6 +157,47 @@ def test_user_errors_are_one_line_and_exit_code_two(recipe, tmp_path, capsys, ch
     assert len(error) == 1
     assert words in error[0]
     assert not (tmp_path / "run" / "state").exists()
+
+
+def test_a_tracker_gets_every_number(recipe, tmp_path, monkeypatch):
+    """A stand-in for trackio, which need not be installed."""
+    seen, logged = [], []
+
+    class Stand(tracking.GeneralTracker):
+        name, requires_logging_directory = "trackio", False
+
+        def __init__(self, run_name, **_):
+            super().__init__()
+            seen.append(("run", run_name))
+
+        def start(self):
+            seen.append(("start",))
+
+        @property
+        def tracker(self):
+            return self
+
+        def store_init_configuration(self, values):
+            seen.append(("config", json.loads(values["recipe"])["train"]["steps"]))
+
+        def log(self, values, step=None, **_):
+            logged.append((step, values))
+
+        def finish(self):
+            seen.append(("end",))
+
+    monkeypatch.setattr(tracking, "_available_trackers", [LoggerType.TRACKIO])
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "trackio", Stand)
+    out = tmp_path / "run"
+    assert distill("train", recipe, "--out", out, "--set", 'train.trackers=["trackio"]') == 0
+    assert (seen[0], seen[-1]) == (("run", "distill"), ("end",))
+    assert ("config", 2) in seen
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for kind, name in (("train", "kl"), ("probe", "recall")):
+        key = f"{kind}/{name}"
+        found = [(step, values[key]) for step, values in logged if key in values]
+        assert found == [(row["step"], row[name]) for row in rows if row["kind"] == kind]
+        assert len(found) >= 2
 
 
 def test_a_tracker_that_is_not_installed_is_refused(recipe, tmp_path, capsys, monkeypatch):
