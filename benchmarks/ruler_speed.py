@@ -9,13 +9,13 @@
 
 Times are CPU seconds of single-threaded processes. The official time of a sample is that of one
 turn of the script's own loop, so that neither imports nor its search for a haystack size (column
-"search") count; ours is the mean of `Task.sample`, the first one of a cell apart (column "first").
-"ids" adds the tokenisation that makes the prompt's ids, which the official script never does. The
-first four samples of ours are tokenised whole afterwards, and their lengths compared. Essays, SQuAD
-and HotpotQA come from the pinned package; where the checkout's ``english_words.json`` is a pointer
-of Git LFS, words of SQuAD stand in for it. Fails (exit 1) when a count is wrong or the ratio of the
-means is below `--at-least`. fwe is slow to start officially (it tokenises the text once per ten
-words): ask for it by name.
+"search") count; ours is the mean of `Task.sample` over a full run of 500 (documents are tokenised
+when they first come), the first sample of a cell apart (column "first"). "ids" adds the
+tokenisation that makes the prompt's ids, which the official script never does. The first four
+samples of ours are tokenised whole afterwards, and their lengths compared. Essays, SQuAD and
+HotpotQA come from the pinned package; where the checkout's ``english_words.json`` is a pointer of
+Git LFS, words of SQuAD stand in for it. Fails (exit 1) when a count is wrong or the ratio of a task
+is below `--at-least`.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def main() -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer")
     parser.add_argument("--length", type=int, default=131072)
     parser.add_argument("--samples", type=int, default=4, help="of the official script")
-    parser.add_argument("--own-samples", type=int, default=60, help="of ours")
-    parser.add_argument("--tasks", nargs="+", default=[name for name in specs() if name != "fwe"])
+    parser.add_argument("--own-samples", type=int, default=499, help="of ours")
+    parser.add_argument("--tasks", nargs="+", default=list(specs()))
     parser.add_argument("--at-least", type=float, default=10.0)
     args = parser.parse_args()
     print(
@@ -115,7 +115,7 @@ def main() -> int:
             ours = run_ours(args, name)
             theirs, own = mean(official["samples"]), mean(ours["samples"])
             sums = [sums[0] + theirs, sums[1] + own]
-            failed += ours["wrong"] > 0
+            failed += ours["wrong"] > 0 or theirs / own < args.at_least
             print(
                 f"{name:16} {theirs:9.3f} {own:7.3f} {theirs / own:7.1f} {own + ours['ids']:11.3f}"
                 f" {official['search']:8.1f} {ours['first']:7.2f} {ours['longest']:8}"
@@ -124,7 +124,7 @@ def main() -> int:
             )
     print(f"{'mean':16} {sums[0] / len(args.tasks):9.3f} {sums[1] / len(args.tasks):7.3f}", end="")
     print(f" {sums[0] / sums[1]:7.1f}")  # of the means: a run of all tasks takes so much less
-    return int(failed > 0 or sums[0] / sums[1] < args.at_least)
+    return int(failed > 0)
 
 
 def prepared(official: Path, folder: Path) -> Path:
