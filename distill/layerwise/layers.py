@@ -24,7 +24,7 @@ from evalkit.dsa.families import Seam, bind, family_of, seam
 from evalkit.dsa.layout import Layout, layout
 
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")
-_NORM = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?norm\.weight$")
+_OUTSIDE = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?([a-z_]+\.weight)$")
 _VOCABULARY = 8  # of the cut model: it is fed hidden states, never tokens
 
 
@@ -93,17 +93,18 @@ class Layers:
             meta: from `meta`, for the kind of norm.
         """
         norm = copy.deepcopy(meta.get_decoder().norm).to_empty(device=self._device)
-        norm.load_state_dict({"weight": self._outside("norm.weight", _NORM)})
+        norm.load_state_dict({"weight": self._outside("norm.weight")})
         tied = getattr(self.config.get_text_config(), "tie_word_embeddings", False)
         weight = self._outside("embed_tokens.weight" if tied else "lm_head.weight")
-        return norm.to(self._dtype).eval(), lambda hidden: nn.functional.linear(hidden, weight)
+        return norm.to(self._dtype).eval().requires_grad_(False), lambda hidden: nn.functional.linear(hidden, weight)
 
-    def _outside(self, ending: str, pattern: re.Pattern[str] | None = None) -> Tensor:
-        """A tensor that belongs to no layer."""
+    def _outside(self, wanted: str) -> Tensor:
+        """A tensor that belongs to no layer; an MTP layer may have its own of that name."""
         for name in self.checkpoint.entries:
-            if pattern.match(name) if pattern is not None else name.endswith(ending):
+            found = _OUTSIDE.match(name)
+            if found and found[1] == wanted:
                 return self.checkpoint.plain(name, self._dtype).to(self._device)
-        raise DistillError(f"{self.checkpoint.directory}: no tensor {ending}")
+        raise DistillError(f"{self.checkpoint.directory}: no tensor {wanted}")
 
     def indexer_state(self, layer: int) -> dict[str, Tensor]:
         """Tensors of a layer's own indexer; nothing else is read."""

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from accelerate import Accelerator
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -117,6 +117,24 @@ def test_layers_in_a_row_are_the_model(tmp_path, family, extra):
         hidden = layer.run(hidden, answer)
     whole = forward(model, native, some, lambda *_: None, layers=(), output=True)
     assert torch.equal(model.get_decoder().norm(hidden), whole)
+
+
+def test_an_mtp_layer_does_not_lend_its_embedding(tmp_path):
+    directory, _ = sharded(tmp_path, mlp_layer_types=DENSE_THEN_SPARSE)
+    index = directory / "model.safetensors.index.json"
+    own, facts = {}, json.loads(index.read_text())
+    for name in ("embed_tokens.weight", "norm.weight", "lm_head.weight"):
+        own[f"model.layers.8.{name}"] = torch.zeros(2, 2)
+    save_file(own, directory / "a.safetensors", {"format": "pt"})
+    facts["weight_map"] = dict.fromkeys(own, "a.safetensors") | facts["weight_map"]
+    index.write_text(json.dumps(facts))
+    layers = Layers(Checkpoint(str(directory)), torch.float32, CPU)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    norm, head = layers.top(layers.meta())
+    hidden = layers.embed()(torch.tensor([[3]]))
+    assert torch.equal(hidden, model.get_input_embeddings()(torch.tensor([[3]])))
+    expected = model.get_output_embeddings()(model.get_decoder().norm(hidden))
+    assert torch.allclose(head(norm(hidden)), expected, atol=1e-6)
 
 
 def test_fp8_layers_are_dequantised_on_the_way(tmp_path):
