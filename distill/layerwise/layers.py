@@ -96,7 +96,8 @@ class Layers:
         norm.load_state_dict({"weight": self._outside("norm.weight")})
         tied = getattr(self.config.get_text_config(), "tie_word_embeddings", False)
         weight = self._outside("embed_tokens.weight" if tied else "lm_head.weight")
-        return norm.to(self._dtype).eval().requires_grad_(False), lambda hidden: nn.functional.linear(hidden, weight)
+        norm = norm.to(self._dtype).eval().requires_grad_(False)
+        return norm, lambda hidden: nn.functional.linear(hidden, weight)
 
     def _outside(self, wanted: str) -> Tensor:
         """A tensor that belongs to no layer; an MTP layer may have its own of that name."""
