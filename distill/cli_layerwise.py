@@ -68,5 +68,7 @@ def _say(kind: str, row: dict[str, Any], count: int) -> None:
     elif kind == "probe":
         before, after = row["before"]["recall"], row["after"]["recall"]
         typer.echo(f"layer {row['layer']}: recall {before:.3f} -> {after:.3f}")
+    elif kind == "warning":
+        typer.echo(f"warning: {row['text']}")
     elif kind == "resume":
         typer.echo(f"resumed; done: {row['done'] or 'no layer'}")

@@ -89,7 +89,7 @@ def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) ->
             for key, text in shown_probes(config.choice.tail).items()
         ),
         "",
-        *(f"Note: {warning}.\n" for warning in session.warnings),
+        *(f"Note: {warning}.\n" for warning in (*session.warnings, *progress.warnings)),
         "Probes do not replace an evaluation: compare the arm with its undistilled twin.",
         "",
         "## Recipe",

@@ -12,6 +12,10 @@ from torch import nn
 
 from distill.config import TrainConfig
 
+UNDISTILLED_IS_NEARER = (
+    "on held-out text the undistilled arm is nearer to the original: keep that one"
+)
+
 
 @dataclass(slots=True)
 class Progress:
@@ -36,6 +40,12 @@ class Progress:
     after: dict[str, Any] = field(default_factory=dict)
     choices: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the looks say against the result."""
+        after, before = (look.get("logit_kl", 0.0) for look in (self.after, self.before))
+        return (UNDISTILLED_IS_NEARER,) if after > before else ()
 
 
 def learning_rate(step: int, train: TrainConfig) -> float:

@@ -72,11 +72,8 @@ class Screen:
             values = (progress.before.get(key), progress.after.get(key))
             table.add_row(text, *(f"{v:.4f}" if isinstance(v, float) else "–" for v in values))
         self._console.print(table)
-        if progress.after.get("logit_kl", 0.0) > progress.before.get("logit_kl", 0.0):
-            self._console.print(
-                "on held-out text the undistilled arm is nearer to the original: keep that one",
-                style="yellow",
-            )
+        for warning in progress.warnings:
+            self._console.print(warning, style="yellow")
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False)

@@ -192,6 +192,8 @@ class LayerwiseRun:
             ],
             seconds=self._seconds + time.perf_counter() - self._began,
         )
+        for warning in progress.warnings:
+            self._on_event("warning", {"text": warning})
         return save(session, best, progress, self._out)
 
     def _summary(self, which: str) -> dict[str, float]:

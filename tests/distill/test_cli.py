@@ -159,6 +159,19 @@ def test_user_errors_are_one_line_and_exit_code_two(recipe, tmp_path, capsys, ch
     assert not (tmp_path / "run" / "state").exists()
 
 
+@pytest.mark.parametrize("command", ["train", "layerwise"])
+def test_indexers_that_make_it_worse_are_not_recommended(recipe, tmp_path, capsys, command):
+    words = "the undistilled arm is nearer to the original"
+    for start, expected in (("random", True), ("own", False)):
+        out = tmp_path / start
+        changes = [f"student.start={start}", "train.steps=0", "arm={retention='1/2'}"]
+        options = [word for change in changes for word in ("--set", change)]
+        assert distill(command, recipe, "--out", out, *options) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert (words in printed) is expected
+        assert (words in (out / "indexer" / "README.md").read_text()) is expected
+
+
 def test_a_tracker_gets_every_number(recipe, tmp_path, monkeypatch):
     """A stand-in for trackio, which need not be installed."""
     seen, logged = [], []
