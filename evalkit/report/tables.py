@@ -17,6 +17,9 @@ MOST_COLUMNS = 6
 ALWAYS = ("error", "empty", "length", "unclosed", "truncated", "over_length")
 """Counts that are told when they are zero, too."""
 
+NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
+"""Counts that imported predictions do not tell."""
+
 
 def summary(comparison: RunComparison) -> Grid:
     """One row per arm: the macro average against the baseline, and the verdict."""
@@ -120,7 +123,11 @@ def counts(comparison: RunComparison) -> Grid:
         name = arm["name"]
         answered, _ = comparison.unfinished.get(name, (planned, planned))
         found: Mapping[str, int] = comparison.flags.get(name, {})
-        rows.append((name, f"{answered} of {planned}", *(str(found.get(f, 0)) for f in shown)))
+        cells = (
+            "–" if arm.get("imported") and flag in NOT_IN_PREDICTIONS else str(found.get(flag, 0))
+            for flag in shown
+        )
+        rows.append((name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
     return Grid("answers", head, tuple(rows), tuple(range(1, len(head))))
 
@@ -141,7 +148,11 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         for name, counts in comparison.flags.items()
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
-    unseen = [FLAGS[flag] for flag in ALWAYS if not any(c[flag] for c in comparison.flags.values())]
+    told = set(ALWAYS)
+    if any(arm.get("imported") for arm in comparison.arms):
+        told -= set(NOT_IN_PREDICTIONS)
+    seen = {flag for found in comparison.flags.values() for flag in found if found[flag]}
+    unseen = [text for flag, text in FLAGS.items() if flag in told - seen]
     lines += [f"0 answers: {', '.join(unseen)}"] if unseen else []
     lines += [
         f"{', '.join(names)}: failed because: {text}"
@@ -157,7 +168,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         lines.append(f"not the official parameters of {', '.join(names)}: {text}")
     imported = {
         arm["name"]: f"imported ({arm['imported']['format']}), so that its prompts are not known:"
-        " it was not checked that all arms read the same"
+        " it was not checked that all arms read the same, nor what was cut or truncated"
         for arm in comparison.arms
         if arm.get("imported")
     }
