@@ -55,6 +55,11 @@ class Layers:
                 f"{text.model_type}: cannot be run layer by layer here (hyper-connections or layers"
                 " without an indexer); load the whole model with `distill train`"
             )
+        kind: Any = _model_class(self.config)
+        self._wide = {
+            *(kind._keep_in_fp32_modules or ()),
+            *(kind._keep_in_fp32_modules_strict or ()),
+        }
         self._names: dict[int, dict[str, str]] = {}
         for name in checkpoint.entries:
             found = _LAYER.match(name)
@@ -71,7 +76,7 @@ class Layers:
         """A decoder layer, in memory and frozen."""
         config = cut(self.config, layer)
         state = {
-            f"model.layers.0.{rest}": self.checkpoint.plain(name, self._dtype)
+            f"model.layers.0.{rest}": self._tensor(name)
             for rest, name in self._names[layer].items()
         }
         shared = not self.layout.native.computes[layer]
@@ -112,8 +117,13 @@ class Layers:
         found = {}
         for rest, name in self._names[layer].items():
             if ".indexer." in rest:
-                found[rest.partition(".indexer.")[2]] = self.checkpoint.plain(name, self._dtype)
+                found[rest.partition(".indexer.")[2]] = self._tensor(name)
         return found
+
+    def _tensor(self, name: str) -> Tensor:
+        """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored."""
+        kept = self.checkpoint.scale_of(name) is None and any(part in name for part in self._wide)
+        return self.checkpoint.plain(name, None if kept else self._dtype)
 
     def meta(self) -> Any:
         """The whole model without memory: names and sizes."""
@@ -181,14 +191,21 @@ def cut(config: Any, layer: int) -> Any:
     return result
 
 
+def _model_class(config: Any) -> type:
+    """The causal language model of a configuration."""
+    from transformers import AutoModelForCausalLM
+
+    found: type = AutoModelForCausalLM._model_mapping[type(config)]
+    return found
+
+
 def _built(
     config: Any, state: dict[str, Tensor], dtype: torch.dtype, *, without_indexer: bool
 ) -> Any:
     """transformers' own loading, from tensors in memory."""
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    kind = AutoModelForCausalLM._model_mapping[type(config)]
+    kind: Any = _model_class(config)
     before = logging.get_verbosity()
     bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # embeddings and head are missing on purpose

@@ -137,6 +137,21 @@ def test_an_mtp_layer_does_not_lend_its_embedding(tmp_path):
     assert torch.allclose(head(norm(hidden)), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_layers_in_half_precision_keep_in_fp32_what_the_model_keeps(tmp_path, dtype):
+    directory, _ = sharded(tmp_path, mlp_layer_types=DENSE_THEN_SPARSE)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
+    layers = Layers(Checkpoint(str(directory)), dtype, CPU)
+    whole = model.get_decoder().layers[5].state_dict()
+    one = layers.open(5)._model.get_decoder().layers[0].state_dict()
+    assert one["mlp.gate.weight"].dtype == torch.float32
+    assert one.keys() == whole.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, whole[name]), name
+    for name, tensor in layers.indexer_state(5).items():
+        assert torch.equal(tensor.to(dtype), whole[f"self_attn.indexer.{name}"].to(dtype)), name
+
+
 def test_fp8_layers_are_dequantised_on_the_way(tmp_path):
     directory, _ = sharded(tmp_path, mlp_layer_types=DENSE_THEN_SPARSE)
     in_fp8(directory)
