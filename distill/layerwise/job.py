@@ -165,9 +165,12 @@ def open_job(
     layers = Layers(checkpoint, dtype_of(config, checkpoint), where)
     schedule = config.arm.schedule(layers.layout.native)
     trained = trained_layers(schedule, config.student.first)
-    missing = [f for f in trained if not layers.layout.native.computes[f]]
+    missing = [f for f in schedule.full_layers if not layers.layout.native.computes[f]]
     if missing:
-        raise DistillError(f"layer {missing[0]} is full in the arm, but has no indexer to train")
+        raise DistillError(
+            f"layer {missing[0]} is full in the arm, but the checkpoint has no indexer there: it"
+            " can be made sparser, never denser"
+        )
     meta = layers.meta()
     plan = make_plan(meta, schedule, trained, config)
     if config.data.length <= plan.first:
