@@ -74,7 +74,7 @@ def estimate(
     data, train = config.data, config.train
     chunk = {"one chunk of scores": config.loss.chunk_elements * FP32 * BLOCKS}
     students = shape.indexer * ADAM
-    streamed = layerwise(shape, schedule, trained, config, itemsize)
+    streamed = layerwise(shape, native, schedule, trained, config, itemsize)
     return Estimate(
         schedule=schedule,
         trained=trained,

@@ -30,13 +30,14 @@ class Reading:
 
 
 def layerwise(
-    shape: Shape, schedule: ReuseSchedule, trained: tuple[int, ...], config: DistillConfig,
-    itemsize: int,
+    shape: Shape, native: ReuseSchedule, schedule: ReuseSchedule, trained: tuple[int, ...],
+    config: DistillConfig, itemsize: int,
 ) -> Reading:  # fmt: skip
     """The estimate for a recipe.
 
     Args:
         shape: of the model.
+        native: the model's own schedule.
         schedule: the arm.
         trained: full layers (ordinals) whose indexers train.
         config: the recipe.
@@ -44,8 +45,8 @@ def layerwise(
     """
     data, train, length = config.data, config.train, config.data.length
     draws, on_policy = train.steps * train.batch, train.states == "on_policy"
-    consumers = {f: served(schedule, f) for f in trained}
-    most = max(map(len, consumers.values()))
+    teachers = {f: {native.source[c] for c in served(schedule, f)} for f in trained}
+    most = max(map(len, teachers.values()))
     looks = 1 + -(-train.steps // train.evaluate_every)
     closed = config.student.start == "closed_form"
     by_logits = config.choice.checkpoint == "logit_kl"
@@ -53,18 +54,17 @@ def layerwise(
     kept = data.held_out + data.train + data.calibration * closed
     judged = data.calibration * closed + data.held_out * by_logits
     taught = draws if two_phases(schedule) else data.train  # under a lag every draw is carried
-    carried = kept - data.train + taught if on_policy else judged
+    carried = kept - data.train + taught * on_policy
     tried = max(compared, default=0)
 
     ids, layers = schedule.layer_ids, shape.layers
-    original = ids[max(map(max, consumers.values()))] + 1
-    arm = ids[trained[-1]] if on_policy or judged else 0
+    original, arm = ids[max(map(max, teachers.values()))] + 1, ids[trained[-1]]
     behind = sum(layers - ids[f] for f in trained)
     opened = original + arm + layers * (judged > 0) + behind * len(compared)
-    opened += len(trained) * (1 + on_policy)
+    opened += len(trained) * 2
     walked = original * kept + arm * carried + layers * 2 * judged + behind * sum(compared)
 
-    waiting = carried if on_policy else kept * _span(consumers, len(schedule))
+    waiting = carried if on_policy else kept * _span(teachers, len(schedule))
     row = (shape.heads * shape.width + shape.heads) * FP32
     states = shape.hidden * length * itemsize
     return Reading(
@@ -88,7 +88,7 @@ def served(schedule: ReuseSchedule, layer: int) -> set[int]:
     return {*schedule.consumers(layer, "prefill"), *schedule.consumers(layer, "decode")}
 
 
-def _span(consumers: dict[int, set[int]], layers: int) -> int:
-    """Full layers whose inputs wait at once for the last layer that they serve."""
-    ends = {f: max(some) for f, some in consumers.items()}
+def _span(teachers: dict[int, set[int]], layers: int) -> int:
+    """Full layers whose inputs wait at once for the last layer that teaches them."""
+    ends = {f: max(some) for f, some in teachers.items()}
     return max(sum(f <= at <= end for f, end in ends.items()) for at in range(layers))

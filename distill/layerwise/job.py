@@ -78,12 +78,12 @@ class Job:
 
     @cached_property
     def carried(self) -> dict[str, Batch]:
-        """Every batch that goes through the arm."""
+        """Every batch that goes through the arm; training text where states are on-policy."""
+        found = {n: b for n, b in self.batches.items() if not n.startswith("train/")}
         if not self.plan.on_policy:
-            return self.judged
+            return found
         if not self.drawn_apart:
             return self.batches
-        found = {n: b for n, b in self.batches.items() if not n.startswith("train/")}
         size = self.config.train.micro_batch
         for first in range(0, len(self.numbers), size):
             batch = self.data.splits["train"].batch(self.numbers[first : first + size])

@@ -79,10 +79,8 @@ class LayerwiseRun:
             if layer in self.done:
                 continue
             streams.original_to(max(job.teachers(layer) | {layer}), on_layer)
-            if job.plan.on_policy or job.judged:
-                streams.arm_to(layer, on_layer)
-            if job.plan.on_policy:
-                streams.keep_inputs(layer)
+            streams.arm_to(layer, on_layer)
+            streams.keep_inputs(layer)
             self._train(layer, judge)
             streams.trained(layer, self.done[layer].state)
             self._save(streams, judge)

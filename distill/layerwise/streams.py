@@ -2,8 +2,8 @@
 
 The original runs ahead as far as the teachers of the next full layer lie, and leaves what they say
 on the shelf; the arm's follows up to that layer, whose indexer is then trained on its own input.
-Where states are off-policy, the arm carries only the text that candidates are compared on; under a
-lag it carries every draw, because its prompt ends elsewhere each time.
+Where states are off-policy, the arm carries held-out and calibration text alone, and looks are
+taken at its states; under a lag it carries every draw: its prompt ends elsewhere each time.
 
     original/…, arm/…              see `distill.layerwise.course`
     input/<layer>/<batch>          attention-block input and query latent of a full layer
@@ -42,6 +42,9 @@ class Streams:
         self._original = Course(job, "original", job.layers.layout.native)
         self.arm = Course(job, "arm", job.schedule, self._states)
         self._last = max(max(job.teachers(f)) for f in job.trained)
+        self._seen_in_arm = {
+            n: b for n, b in job.carried.items() if job.plan.on_policy or n.startswith("held_out/")
+        }
 
     def begin(self) -> None:
         """Embed the text."""
@@ -64,7 +67,8 @@ class Streams:
             layer = self._job.layers.open(number)
 
             def visit(name: str, call: IndexerCall, layer: Layer = layer) -> None:
-                if layer.number in self._job.trained and not self._job.plan.on_policy:
+                off_policy = not self._job.plan.on_policy and name not in self._seen_in_arm
+                if layer.number in self._job.trained and off_policy:
                     self._keep_input(layer.number, name, call)
                 if self._job.taught_by(layer.number):
                     self._teach(layer, name, call)
@@ -120,9 +124,9 @@ class Streams:
             self.arm.leave(number)
 
     def keep_inputs(self, number: int) -> None:
-        """The arm's inputs of the layer it stands in front of."""
+        """The arm's inputs of the layer it stands in front of; off-policy, of held-out text."""
         self.arm.through(
-            self._job.layers.open(number), self._job.carried,
+            self._job.layers.open(number), self._seen_in_arm,
             lambda name, call: self._keep_input(number, name, call), stop=True,
         )  # fmt: skip
 

@@ -212,8 +212,8 @@ class LayerTrainer:
 
     @torch.no_grad()
     def _look(self, split: str) -> dict[str, float]:
-        """KL and recall of the consumers' top-k, means over rows and consumers."""
-        losses, found, rows = Sums(), 0.0, 0.0
+        """KL, mean over rows and consumers; recall of their top-k, consumers counted alike."""
+        losses, recall = Sums(), dict[tuple[str, int], list[float]]()
         for name, batch in self._batches(split):
             lesson = whole_lesson(
                 self._job, self._layer, name, batch, looked_at(self._job, batch), self._scale
@@ -224,10 +224,13 @@ class LayerTrainer:
                 at, weight = group.rows.to(call.hidden.device), group.weight.to(call.hidden.device)
                 topk = self._module.index_topk
                 given = select(self._features(self._module, call, at), topk)
-                for teacher in teachers:
+                for i, teacher in enumerate(teachers):
                     wanted = select(teacher.features, topk)
                     real = weight * (size(wanted) > 0)
                     share = common(given, wanted, teacher.keys) / size(wanted).clamp(min=1)
-                    found += float((share * real).sum())
-                    rows += float(real.sum())
-        return {"kl": losses.kl / max(losses.rows, 1.0), "recall": found / max(rows, 1.0)}
+                    tally = recall.setdefault((group.phase, i), [0.0, 0.0])
+                    tally[0] += float((share * real).sum())
+                    tally[1] += float(real.sum())
+        means = [found / rows for found, rows in recall.values() if rows]
+        mean = sum(means) / len(means) if means else float("nan")
+        return {"kl": losses.kl / max(losses.rows, 1.0), "recall": mean}

@@ -252,6 +252,29 @@ def test_checkpoints_can_be_chosen_by_recall_without_a_pass(checkpoint, tmp_path
     assert "logit_kl" not in run.done[4].after
 
 
+@pytest.mark.parametrize("states", ["on_policy", "off_policy"])
+@pytest.mark.parametrize(
+    ("arm", "trained"),
+    [({"retention": "1/4"}, 4), ({"retention": None, "pattern": "FFSSSSSF", "lag": 1}, 1)],
+    ids=["serial", "two phases"],
+)
+def test_checkpoints_chosen_by_recall_are_those_of_distill_train(
+    checkpoint, tmp_path, states, arm, trained
+):
+    config = recipe(
+        checkpoint, arm=arm, loss={"rows": 12, "decode_share": 0.2}, data={"held_out": 3},
+        choice={"checkpoint": "recall"},
+        train={"states": states, "steps": 6, "evaluate_every": 1, "lr": 0.01},
+    )  # fmt: skip
+    found = layerwise(config, tmp_path / "layers").done[trained]
+    whole, _ = in_memory(config, tmp_path / "whole")
+    assert found.best_step == whole.progress.best_step
+    assert found.before["recall"] == pytest.approx(whole.progress.before["recall"], abs=1e-4)
+    assert found.after["recall"] == pytest.approx(whole.progress.after["recall"], abs=1e-4)
+    for name, tensor in found.state.items():
+        assert torch.allclose(tensor, whole.best[f"{trained}.{name}"], rtol=1e-5, atol=1e-6)
+
+
 def test_on_policy_states_know_the_trained_layers_below(checkpoint, tmp_path):
     """With two trained layers, the second one's input is that of the arm with the first in it."""
     config = recipe(checkpoint, arm={"retention": "1/2"}, train={"states": "on_policy"})
@@ -342,17 +365,37 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
         open_job(recipe(directory), tmp_path, tmp_path / "out")
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A checkpoint whose layers 2, 3, 5, 6 and 7 ship without an indexer, as GLM-5.2's do."""
+    types = [{"F": "full", "S": "shared"}[letter] for letter in "FFSSFSSS"]
+    return save(tmp_path_factory.mktemp("shared"), "glm_moe_dsa", indexer_types=types)
+
+
+def test_a_full_layer_without_an_indexer_is_refused(shared, tmp_path):
+    """One that serves itself alone never trains, yet it would be run."""
+    config = recipe(shared, arm={"retention": None, "pattern": "FSSSFSSF"})
+    with pytest.raises(DistillError, match="layer 7 is full in the arm, but the checkpoint has no"):
+        open_job(config, tmp_path, tmp_path)
+
+
 @pytest.mark.parametrize(
-    "sections",
+    ("base", "sections"),
     [
-        {"student": {"start": "closed_form"}},
-        {"arm": {"retention": "1/4", "lag": 1}, "student": {"start": "closed_form"}},
-        {"arm": {"retention": "1/2"}, "train": {"states": "off_policy"}},
-        {"arm": {"retention": "1/2"}, "choice": {"checkpoint": "recall"}},
+        ("checkpoint", {"student": {"start": "closed_form"}}),
+        (
+            "checkpoint",
+            {"arm": {"retention": "1/4", "lag": 1}, "student": {"start": "closed_form"}},
+        ),
+        ("checkpoint", {"arm": {"retention": "1/2"}, "train": {"states": "off_policy"}}),
+        ("checkpoint", {"arm": {"retention": "1/2"}, "choice": {"checkpoint": "recall"}}),
+        ("checkpoint", {"choice": {"checkpoint": "recall"}, "train": {"states": "off_policy"}}),
+        ("shared", {"student": {"start": "closed_form"}}),
     ],
-    ids=["closed form", "lag", "off-policy", "by recall"],
+    ids=["closed form", "lag", "off-policy", "by recall", "off-policy, by recall", "shared layers"],
 )
-def test_the_plan_is_what_happens(checkpoint, tmp_path, monkeypatch, sections):
+def test_the_plan_is_what_happens(request, tmp_path, monkeypatch, base, sections):
+    checkpoint = request.getfixturevalue(base)
     config = recipe(checkpoint, **sections)
     shape, native, _ = shape_of(AutoConfig.from_pretrained(checkpoint))
     found = estimate(shape, native, config, itemsize=4)
