@@ -156,6 +156,11 @@ def open_job(
             "train.patience: layer by layer final logits are known behind the last step only; set"
             " choice.checkpoint = 'recall', or patience = 0"
         )
+    if config.train.precision != "no":
+        raise DistillError(
+            f"train.precision {config.train.precision}: layer by layer everything runs in `dtype`;"
+            " leave it at 'no'"
+        )
     name = resolve_model(config.model, base_dir)
     tokenizer = load_tokenizer(name)
     avoid = forbidden(config, tokenizer, base_dir)
