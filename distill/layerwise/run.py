@@ -142,21 +142,39 @@ class LayerwiseRun:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             same = record["identity"] == json.loads(json.dumps(self._identity()))
+            if not same:
+                raise DistillError(f"{path}: belongs to another run; use another --out")
             at = {key: int(record[key]) for key in ("original_at", "arm_at", "judge_at")}
-        except (ValueError, KeyError, TypeError) as error:
-            raise DistillError(f"{path}: damaged: {error}; remove {self._out}") from None
-        if not same:
-            raise DistillError(f"{path}: belongs to another run; use another --out")
-        self._seconds = record["seconds"]
-        for name, facts in record["done"].items():
-            tensors = self._students.get(name, _HELD)
-            parts: dict[str, dict[str, Tensor]] = {"state": {}, "last": {}}
-            for key, tensor in tensors.items():
-                kind, _, rest = key.partition(".")
-                parts[kind][rest] = tensor
-            self.done[int(name)] = Trained(**facts, state=parts["state"], last=parts["last"])
+            self._seconds = float(record["seconds"])
+            for name, facts in record["done"].items():
+                self.done[int(name)] = Trained(**facts, **self._parts(name))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DistillError(
+                f"{path}: damaged, or an older version's: {error}; remove {self._out}"
+            ) from None
+        self._forget_unfinished()
         self._on_event("resume", {"done": sorted(self.done)})
         return at
+
+    def _parts(self, name: str) -> dict[str, Any]:
+        """Tensors of a finished layer."""
+        parts: dict[str, dict[str, Tensor]] = {"state": {}, "last": {}}
+        for key, tensor in self._students.get(name, _HELD).items():
+            kind, _, rest = key.partition(".")
+            parts[kind][rest] = tensor
+        return parts
+
+    def _forget_unfinished(self) -> None:
+        """Drop what was logged of layers that train again."""
+        path, kept = self._out / METRICS, []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # torn by the kill
+            if row["layer"] in self.done:
+                kept.append(line)
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
     def _log(self, kind: str, values: dict[str, Any]) -> None:
         seconds = round(self._seconds + time.perf_counter() - self._began, 3)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from distill.errors import DistillError
 
 
 class Shelf:
@@ -22,22 +26,52 @@ class Shelf:
         self.root = root
 
     def put(self, name: str, **tensors: Tensor | None) -> None:
-        """Write some tensors under a name; None is left out."""
+        """Write some tensors under a name; None is left out.
+
+        Raises:
+            DistillError: the disk is full or may not be written.
+        """
         path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
         clean = {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
         fresh = path.with_suffix(".new")
-        save_file(clean, fresh)
-        fresh.replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(clean, fresh)
+            fresh.replace(path)
+        except (OSError, SafetensorError) as error:
+            with suppress(OSError):
+                fresh.unlink()
+            raise DistillError(
+                f"{path}: cannot be written: {error}; with room there the same command goes on"
+            ) from None
 
     def get(self, name: str, device: torch.device) -> dict[str, Tensor]:
-        """All tensors of a name."""
-        return load_file(self._path(name), device=str(device))
+        """All tensors of a name.
+
+        Raises:
+            DistillError: they are missing or damaged.
+        """
+        with self._read(name) as path:
+            return load_file(path, device=str(device))
 
     def row(self, name: str, row: int, device: torch.device) -> dict[str, Tensor]:
-        """One row [1, ...] of each tensor of a name; nothing else is read."""
-        with safe_open(self._path(name), framework="pt", device=str(device)) as file:
+        """One row [1, ...] of each tensor of a name; nothing else is read.
+
+        Raises:
+            DistillError: they are missing or damaged.
+        """
+        with self._read(name) as path, safe_open(path, framework="pt", device=str(device)) as file:
             return {key: file.get_slice(key)[row : row + 1] for key in file.keys()}  # noqa: SIM118
+
+    @contextmanager
+    def _read(self, name: str) -> Iterator[Path]:
+        path = self._path(name)
+        try:
+            yield path
+        except (OSError, SafetensorError) as error:
+            raise DistillError(
+                f"{path}: missing or damaged: {error}; remove {self.root.parent} to begin again"
+            ) from None
 
     def __contains__(self, name: str) -> bool:
         return self._path(name).is_file()

@@ -329,6 +329,58 @@ def test_an_interrupted_run_goes_on(checkpoint, tmp_path):
         layerwise(recipe(checkpoint, train={"steps": 4}), tmp_path / "cut")
 
 
+@pytest.fixture
+def cut(checkpoint, tmp_path):
+    """(recipe, directory) of a run that was interrupted while its second layer trained."""
+    config, out = recipe(checkpoint, arm={"retention": "1/2"}, train={"steps": 2}), tmp_path / "cut"
+
+    def stop(kind, row):
+        if kind == "look" and row["layer"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        layerwise(config, out, stop)
+    return config, out
+
+
+def test_a_resumed_run_logs_every_step_once(cut, tmp_path):
+    config, out = cut
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "lay')  # torn by a kill
+    layerwise(config, out)
+    layerwise(config, tmp_path / "whole")
+    logs = []
+    for directory in (out, tmp_path / "whole"):
+        rows = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+        logs.append([{k: v for k, v in row.items() if k != "seconds"} for row in rows])
+    assert logs[0] == logs[1]
+
+
+def test_what_is_damaged_is_named(cut):
+    config, out = cut
+    student, hidden = out / "students/2.safetensors", out / "shelf/arm/4/held_out/0.safetensors"
+    for path in (hidden, student):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:50])
+        with pytest.raises(DistillError, match=f"{path}: missing or damaged.* remove {out} to"):
+            layerwise(config, out)
+        path.write_bytes(whole)
+    state = json.loads((out / "state.json").read_text())
+    older = [{k: v for k, v in state.items() if k != "judge_at"}, state | {"done": {"2": {}}}]
+    for record in older:
+        (out / "state.json").write_text(json.dumps(record))
+        with pytest.raises(DistillError, match="damaged, or an older version's"):
+            layerwise(config, out)
+    (out / "state.json").write_text(json.dumps(state))
+    layerwise(config, out)
+
+
+def test_a_disk_that_takes_nothing_is_named(tmp_path):
+    (tmp_path / "shelf").write_text("no directory")
+    with pytest.raises(DistillError, match=r"arm/0\.safetensors: cannot be written"):
+        Shelf(tmp_path / "shelf").put("arm/0", hidden=torch.zeros(2))
+
+
 def test_the_command_and_its_output(tmp_path):
     base = save(tmp_path / "base", "glm_moe_dsa", indexer_types=["full"] * 8)
     path = tmp_path / "r.toml"
