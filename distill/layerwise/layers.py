@@ -195,7 +195,12 @@ def _model_class(config: Any) -> type:
     """The causal language model of a configuration."""
     from transformers import AutoModelForCausalLM
 
-    found: type = AutoModelForCausalLM._model_mapping[type(config)]
+    try:
+        found: type = AutoModelForCausalLM._model_mapping[type(config)]
+    except KeyError:
+        raise DistillError(
+            f"{config.model_type}: transformers has no causal language model of this type"
+        ) from None
     return found
 
 

@@ -416,6 +416,9 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
         shutil.copy(TOKENIZER / name, directory / name)
     with pytest.raises(DistillError, match="cannot be run layer by layer"):
         open_job(recipe(directory), tmp_path, tmp_path / "out")
+    headless = save(tmp_path / "headless", "mistral_large4_text")
+    with pytest.raises(DistillError, match="no causal language model of this type"):
+        open_job(recipe(headless), tmp_path, tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
