@@ -15,7 +15,7 @@ from distill.model import trained_layers
 from distill.shape import Shape
 from evalkit.dsa import ReuseSchedule
 
-FP32 = 4
+FP32, FP64 = 4, 8
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
 BLOCKS = 6  # [B, rows, keys] blocks of one chunk that live at once, forward and backward
 
@@ -72,7 +72,9 @@ def estimate(
     trained = trained_layers(schedule, config.student.first)
     consumers = {f: len(served(schedule, f)) for f in trained}
     data, train = config.data, config.train
-    chunk = {"one chunk of scores": config.loss.chunk_elements * FP32 * BLOCKS}
+    parts = {"one chunk of scores": config.loss.chunk_elements * FP32 * BLOCKS}
+    if config.student.start == "closed_form":
+        parts["closed form: sums and candidates"] = _closed_form(shape, max(consumers.values()))
     students = shape.indexer * ADAM
     streamed = layerwise(shape, native, schedule, trained, config, itemsize)
     return Estimate(
@@ -83,14 +85,14 @@ def estimate(
             "model": shape.parameters * itemsize,
             f"{len(trained)} students, gradients, AdamW": students * len(trained),
             "micro-batch": _micro_batch(shape, config, sum(consumers.values()), itemsize),
-            **chunk,
+            **parts,
         },
         streamed={
             "one layer (twice while it loads)": 2 * shape.largest_layer * itemsize,
             "one student, gradients, AdamW, its states looked at": students
             + shape.indexer * FP32 * streamed.looks,
             "micro-batch": _micro_batch(shape, config, max(consumers.values()), itemsize),
-            **chunk,
+            **parts,
         },
         disk=streamed.disk,
         read=streamed.read,
@@ -98,6 +100,12 @@ def estimate(
         output=shape.indexer * itemsize * len(trained),
         flop=_flop(shape, native, schedule, consumers, config),
     )  # fmt: skip
+
+
+def _closed_form(shape: Shape, consumers: int) -> int:
+    """Per consumer a candidate, its indexer and sums in fp64; the inputs' products in fp64."""
+    products = shape.hidden**2 + shape.latent**2
+    return consumers * shape.indexer * (FP32 + FP32 + FP64) + products * FP64
 
 
 def _micro_batch(shape: Shape, config: DistillConfig, taught: int, itemsize: int) -> int:

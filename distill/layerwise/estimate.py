@@ -51,10 +51,11 @@ def layerwise(
     closed = config.student.start == "closed_form"
     by_logits = config.choice.checkpoint == "logit_kl"
     compared = [data.calibration * (1 + most)] * closed + [data.held_out * looks] * by_logits
-    kept = data.held_out + data.train + data.calibration * closed
+    drawn = min(data.train, draws)
+    kept = data.held_out + drawn + data.calibration * closed
     judged = data.calibration * closed + data.held_out * by_logits
-    taught = draws if two_phases(schedule) else data.train  # under a lag every draw is carried
-    carried = kept - data.train + taught * on_policy
+    taught = draws if two_phases(schedule) else drawn  # under a lag every draw is carried
+    carried = kept - drawn + taught * on_policy
     tried = max(compared, default=0)
 
     ids, layers = schedule.layer_ids, shape.layers

@@ -161,6 +161,10 @@ def open_job(
             f"train.precision {config.train.precision}: layer by layer everything runs in `dtype`;"
             " leave it at 'no'"
         )
+    if config.train.trackers:
+        raise DistillError(
+            "train.trackers: layer by layer only metrics.jsonl is written; name none"
+        )
     name = resolve_model(config.model, base_dir)
     tokenizer = load_tokenizer(name)
     avoid = forbidden(config, tokenizer, base_dir)

@@ -407,6 +407,7 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
         ({"teacher": {"kind": "attention"}}, "consumers' indexers teach"),
         ({"closed_form": {"rounds": 2}}, "visited once"),
         ({"train": {"patience": 2}}, "known behind the last step only"),
+        ({"train": {"trackers": ["trackio"]}}, "only metrics.jsonl is written"),
         ({"train": {"precision": "bf16"}}, "everything runs in `dtype`"),
     ):
         with pytest.raises(DistillError, match=why):
