@@ -18,14 +18,21 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import takewhile
+from string import ascii_letters, digits
 from typing import Any
 
-_GAP = re.compile(r"(\s\s+)")
-"""White space that is not cut, with the words on both sides."""
+_GAP = re.compile(r"([\s▁][\s▁]+)")
+"""White space that is not cut, with the words on both sides; many tokenizers write a space ▁."""
 
 _JOINED = r"(?:[^ĠĊĉč▁ł\s]|(?<!Â)ł)[Ġ▁ ]"
 """A token with a space behind something else, in the letters of byte-level vocabularies
 (``Âł`` is a no-break space, which is no word)."""
+
+_LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}
+"""Normalisers that put nothing in the place of a space and bring no two together."""
+
+_CUT_AT = {*ascii_letters, *digits, *"-.,:"}
+"""Characters beside which words are cut further."""
 
 _RUNS = {
     size: re.compile(rf"[ -]?(?:[A-Za-z]+|[0-9]{digits})|[.,:\n][^ ]*")
@@ -81,21 +88,24 @@ class TokenCounter:
             return None
         facts = json.loads(backend.to_str())
         model, added = facts["model"], facts.get("added_tokens") or ()
-        unknown = model.get("type") not in ("BPE", "Unigram") or model.get("dropout")
-        if unknown or any(t["lstrip"] or t["rstrip"] or " " in t["content"] for t in added):
+        if not _known(facts) or any(map(_meets_cuts, added)):
             return None
         special = {token["content"] for token in added}
         vocabulary = model["vocab"]
-        words = vocabulary if isinstance(vocabulary, dict) else (word for word, _ in vocabulary)
-        tokens = [t for t in words if t not in special and not re.fullmatch(r"<0x[0-9A-F]{2}>", t)]
-        if _holds(_JOINED, tokens):
+        listed = vocabulary if isinstance(vocabulary, dict) else (word for word, _ in vocabulary)
+        words = set[str](listed)
+        tokens = [t for t in words - special if not re.fullmatch(r"<0x[0-9A-F]{2}>", t)]
+        # What is no token may vanish or be one with its neighbours.
+        if not words & {"Ġ", "▁", " "} or not words >= {"a", "0"} or _holds(_JOINED, tokens):
             return None
-        if _holds(r"[A-Za-z0-9][-.,:\nĊ]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens):
+        split = json.dumps(facts["pre_tokenizer"]).replace("\\\\", "\\")
+        joined = _holds(r"[A-Za-z0-9][-.,:\nĊ]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens)
+        from_the_right = "{1,3}(?" in split  # digits are grouped by what follows them
+        if joined or from_the_right or not words >= _CUT_AT:
             return cls(tokenizer)
         if not _holds("[0-9][0-9]", tokens):
             return cls(tokenizer, digits=1)
-        threes = r"\p{N}{1,3}" in json.dumps(facts["pre_tokenizer"]).replace("\\\\", "\\")
-        return cls(tokenizer, digits=3 if threes else 0)
+        return cls(tokenizer, digits=3 if r"\p{N}{1,3}" in split else 0)
 
     def count(self, text: str, *, special: bool = False) -> int:
         """Tokens of a text; `special` adds those that the tokenizer puts around it."""
@@ -210,9 +220,10 @@ class TokenCounter:
             return []
         anchors = ["0" if piece[0].isalpha() else "a" for piece in pieces]
         texts = [anchor + piece for anchor, piece in zip(anchors, pieces, strict=True)]
-        encoded = self._tokenizer.backend_tokenizer.encode_batch_fast(
-            texts, add_special_tokens=False
-        )
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_padding()  # as whoever used it last may have left it
+        backend.no_truncation()
+        encoded = backend.encode_batch_fast(texts, add_special_tokens=False)
         return [
             len(encoding.ids) - self._anchors[anchor]
             for anchor, encoding in zip(anchors, encoded, strict=True)
@@ -226,6 +237,37 @@ def _common_start(one: str, two: str) -> str:
     """The words with which both lines begin."""
     pairs = zip(one.split(" "), two.split(" "), strict=False)
     return " ".join(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _known(facts: dict[str, Any]) -> bool:
+    """Whether the steps of a tokenizer treat a word alike whatever words stand beside it."""
+    model, steps = facts["model"], facts["pre_tokenizer"] or {}
+    if model.get("type") not in ("BPE", "Unigram") or model.get("dropout"):
+        return False
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return False
+    for step in steps.get("pretokenizers", [])[1:]:  # a space before every piece of a word
+        if step.get("add_prefix_space") or step.get("prepend_scheme") == "always":
+            return False
+    return _local(facts["normalizer"])
+
+
+def _local(normalizer: dict[str, Any] | None) -> bool:
+    """Whether a normaliser leaves every space where it is."""
+    if normalizer is None:
+        return True
+    if normalizer["type"] == "Sequence":
+        return all(map(_local, normalizer["normalizers"]))
+    if normalizer["type"] == "Replace":
+        return (normalizer["pattern"], normalizer["content"]) == ({"String": " "}, "▁")
+    return normalizer["type"] in _LOCAL
+
+
+def _meets_cuts(added: dict[str, Any]) -> bool:
+    """Whether an added token may hold a cut, or what stands beside one."""
+    content = added["content"]
+    beside = " " in content or re.match("[A-Za-z0-9-]", content)
+    return bool(beside or added["lstrip"] or added["rstrip"])
 
 
 def _holds(pattern: str, tokens: Iterable[str]) -> bool:

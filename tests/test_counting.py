@@ -1,5 +1,7 @@
 """Counting by words equals tokenising the whole, or is not done."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,12 +27,14 @@ def wrapped(tokenizer):
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
-def byte_level(split=SPLIT):
+def byte_level(split=SPLIT, normalizer=None, prefix=False):
     from tokenizers import Regex
 
     tokenizer = Tokenizer(models.BPE())
+    if normalizer:
+        tokenizer.normalizer = normalizer
     steps = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -62,7 +66,7 @@ TOKENIZERS = {
 COUNTERS = {name: TokenCounter.of(tokenizer) for name, tokenizer in TOKENIZERS.items()}
 PIECES = ["The", " tide", " ", "  ", "\n", "\n\n", ".", ",", "-", " a-b", "café", " 山很高", "\t"]
 PIECES += ["3f2a9c1d-77aa-4b0e-91ab", "1234567", "\xa0", "\u3000", "<user>", "<s>", "<unk>", "'s"]
-PIECES += ["is: ", "é", "\u200b", "\u0308"]
+PIECES += ["is: ", "é", "\u200b", "\u0308", "▁"]
 TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=20)
 
 
@@ -150,6 +154,54 @@ def test_words_of_letters_and_digits_are_cut_where_no_token_spans_the_cut():
 
 def test_a_vocabulary_with_tokens_across_words_is_not_cut():
     assert TokenCounter.of(byte_level(split=None)) is None
+
+
+def test_padding_that_others_asked_for_is_not_counted():
+    tokenizer = byte_level()
+    counter = TokenCounter.of(tokenizer)
+    tokenizer.pad_token = "<s>"
+    tokenizer(["a", "b c d"], padding=True, truncation=True, max_length=2)
+    text = f"Asked.\n\nDocument 6:\nFirst {FILLING} last."
+    assert counter.count(text) == len(tokenizer.encode(text, add_special_tokens=False))
+
+
+def test_normalisers_that_bring_spaces_together_are_not_cut():
+    """``a \u0301 b`` has two spaces side by side once the accent is stripped."""
+    strips = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+    assert TokenCounter.of(byte_level(normalizer=strips)) is None
+    for kept in (normalizers.NFC(), normalizers.Sequence([normalizers.NFKC()])):
+        assert TokenCounter.of(byte_level(normalizer=kept)) is not None
+
+
+def test_words_that_are_not_alike_everywhere_are_not_cut():
+    """A space before every piece of a word; a mark at the end of a word; an added word."""
+    assert TokenCounter.of(byte_level(prefix=True)) is None
+    facts = json.loads(byte_level().backend_tokenizer.to_str())
+    facts["model"] |= {"end_of_word_suffix": "</w>", "merges": []}
+    assert TokenCounter.of(wrapped(Tokenizer.from_str(json.dumps(facts)))) is None
+    for added in ("77", "tide", "-a"):
+        tokenizer = byte_level()
+        tokenizer.add_tokens([added])
+        assert TokenCounter.of(tokenizer) is None
+
+
+def test_a_vocabulary_without_a_space_is_not_cut():
+    """A character that is no token vanishes or becomes one with its neighbours."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(special_tokens=["<unk>", "<s>"]))
+    tokenizer.pre_tokenizer = None
+    assert TokenCounter.of(wrapped(tokenizer)) is None
+
+
+def test_digits_that_are_grouped_from_the_right_are_not_cut():
+    """Of ``81638198089One`` no three digits are taken together: a letter follows."""
+    right = SPLIT.replace("{1,3}", r"{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))")
+    tokenizer = byte_level(right)
+    counter = TokenCounter.of(tokenizer)
+    assert counter._runs is None
+    text = "Shut: 1234567\nThe codes 81638198089One and 1234\nboat"
+    assert counter.count(text) == len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def test_tokenizers_of_which_nothing_is_known_are_asked_themselves():
