@@ -24,9 +24,9 @@ from typing import Any
 _GAP = re.compile(r"([\s▁][\s▁]+)")
 """White space that is not cut, with the words on both sides; many tokenizers write a space ▁."""
 
-_JOINED = r"(?:[^ĠĊĉč▁ł\s]|(?<!Â)ł)[Ġ▁ ]"
+_JOINED = r"(?:[^ĠĊĉč▁łĢ\s]|(?<!Â)ł|(?<!ãĢ)Ģ)[Ġ▁ ]"
 """A token with a space behind something else, in the letters of byte-level vocabularies
-(``Âł`` is a no-break space, which is no word)."""
+(``Âł`` and ``ãĢĢ`` are a no-break and an ideographic space, which are no words)."""
 
 _LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}
 """Normalisers that put nothing in the place of a space and bring no two together."""

@@ -204,6 +204,21 @@ def test_digits_that_are_grouped_from_the_right_are_not_cut():
     assert counter.count(text) == len(tokenizer.encode(text, add_special_tokens=False))
 
 
+def test_an_ideographic_space_before_a_space_is_a_gap():
+    """As in the vocabularies of Llama 3 and GPT-4o."""
+    tokenizer = byte_level()
+    facts = json.loads(tokenizer.backend_tokenizer.to_str())
+    pairs = [("ã", "Ģ"), ("ãĢ", "Ģ"), ("ãĢĢ", "Ġ")]
+    facts["model"]["merges"] += [pair for pair in pairs if pair not in facts["model"]["merges"]]
+    for pair in pairs:
+        facts["model"]["vocab"].setdefault("".join(pair), len(facts["model"]["vocab"]) + 1)
+    tokenizer = wrapped(Tokenizer.from_str(json.dumps(facts)))
+    assert "ãĢĢĠ" in tokenizer.get_vocab()
+    counter = TokenCounter.of(tokenizer)
+    for text in ("tide\u3000 came", "tide \u3000 came in", "\u3000 \u3000tide", "x\u3000 "):
+        assert counter.count(text) == len(tokenizer.encode(text, add_special_tokens=False))
+
+
 def test_tokenizers_of_which_nothing_is_known_are_asked_themselves():
     class Plain:
         bos_token_id = None
