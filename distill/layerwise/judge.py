@@ -4,7 +4,7 @@ To compare states of one full layer's indexer, the arm goes on from that layer t
 of them, all through one layer before the next is opened. What they are compared with, the original
 and the undistilled arm, goes from the first layer to the last once.
 
-    final/original/…, final/plain/…     courses; of the first the end is kept
+    final/original/…, final/plain/…     courses, whose ends are kept
     try/<state>/…                       a course per state, gone at its end
 """
 
