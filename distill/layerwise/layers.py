@@ -35,12 +35,14 @@ class Layers:
         checkpoint: where they come from.
         config: the transformers configuration of the whole model.
         layout: its indexers.
+        on_open: called whenever a layer is read.
     """
 
     def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
         from transformers import AutoConfig
 
         self.checkpoint, self._dtype, self._device = checkpoint, dtype, device
+        self.on_open: Callable[[], None] = lambda: None
         self.config: Any = AutoConfig.from_pretrained(checkpoint.directory)
         text = self.config.get_text_config()
         try:
@@ -84,6 +86,7 @@ class Layers:
         state.clear()
         decoder = model.get_decoder()
         decoder.norm = nn.Identity()
+        self.on_open()
         return Layer(layer, model.to(self._device).eval().requires_grad_(False))
 
     def embed(self) -> Callable[[Tensor], Tensor]:

@@ -47,7 +47,8 @@ class LayerwiseRun:
         self.done: dict[int, Trained] = {}
         self._job, self._out, self._on_event = job, out, on_event
         self._students = Shelf(out / STUDENTS)
-        self._seconds, self._began = 0.0, time.perf_counter()
+        self._seconds, self._began, self._opened = 0.0, time.perf_counter(), 0
+        job.layers.on_open = self._count
         self._base = base_facts(job.name, job.meta)
 
     def run(self) -> Path:
@@ -108,6 +109,10 @@ class LayerwiseRun:
             if not any(f in waiting for f in self._job.taught_by(teacher)):
                 self._job.shelf.drop(f"teach/{teacher}")
 
+    def _count(self) -> None:
+        self._opened += 1
+        self._on_event("opened", {"layers": self._opened})
+
     # -- state ----------------------------------------------------------------------------------
 
     def _identity(self) -> dict[str, Any]:
@@ -124,6 +129,7 @@ class LayerwiseRun:
             "original_at": streams.original_at,
             "arm_at": streams.arm_at,
             "judge_at": judge.at,
+            "opened": self._opened,
             "seconds": self._seconds + time.perf_counter() - self._began,
             "done": {
                 str(layer): {k: v for k, v in asdict(one).items() if k not in ("state", "last")}
@@ -145,7 +151,7 @@ class LayerwiseRun:
             if not same:
                 raise DistillError(f"{path}: belongs to another run; use another --out")
             at = {key: int(record[key]) for key in ("original_at", "arm_at", "judge_at")}
-            self._seconds = float(record["seconds"])
+            self._seconds, self._opened = float(record["seconds"]), int(record["opened"])
             for name, facts in record["done"].items():
                 self.done[int(name)] = Trained(**facts, **self._parts(name))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -153,7 +159,7 @@ class LayerwiseRun:
                 f"{path}: damaged, or an older version's: {error}; remove {self._out}"
             ) from None
         self._forget_unfinished()
-        self._on_event("resume", {"done": sorted(self.done)})
+        self._on_event("resume", {"done": sorted(self.done), "layers": self._opened})
         return at
 
     def _parts(self, name: str) -> dict[str, Any]:

@@ -305,8 +305,14 @@ def test_on_policy_states_know_the_trained_layers_below(checkpoint, tmp_path):
 
 def test_an_interrupted_run_goes_on(checkpoint, tmp_path):
     config = recipe(checkpoint, arm={"retention": "1/2"}, train={"states": "on_policy"})
-    expected = layerwise(config, tmp_path / "whole")
-    events = []
+    events, read = [], {}
+
+    def count(kind, row):
+        if kind == "opened":
+            read["layers"] = row["layers"]
+
+    expected = layerwise(config, tmp_path / "whole", count)
+    planned = read["layers"]
 
     def stop(kind, row):
         events.append(kind)
@@ -317,7 +323,8 @@ def test_an_interrupted_run_goes_on(checkpoint, tmp_path):
         layerwise(config, tmp_path / "cut", stop)
     state = json.loads((tmp_path / "cut" / "state.json").read_text())
     assert list(state["done"]) == ["2"]
-    again = layerwise(config, tmp_path / "cut")
+    again = layerwise(config, tmp_path / "cut", count)
+    assert read["layers"] == planned  # the bar ends where it must
     for layer, found in expected.done.items():
         for name, tensor in found.state.items():
             assert torch.equal(again.done[layer].state[name], tensor)
