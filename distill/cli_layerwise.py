@@ -32,7 +32,8 @@ def layerwise(
     where.mkdir(parents=True, exist_ok=True)
     job = open_job(config, recipe.resolve().parent, where, device or _device())
     console = open_console()
-    with Screen(job, console) as screen:
+    screen = Screen(job, console)
+    with screen.bar:
         directory = LayerwiseRun(job, where, screen.on_event).run()
     console.print(f"indexers: {directory}", markup=False)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 
@@ -14,40 +13,32 @@ from evalkit.console import open_progress
 
 
 class Screen:
-    """Shows the events of a layer-by-layer run."""
+    """Shows the events of a layer-by-layer run.
+
+    Attributes:
+        bar: to be entered while the run goes on.
+    """
 
     def __init__(self, job: Job, console: Console) -> None:
         self._console, self._count = console, len(job.layers)
         shape, native, _ = shape_of(job.layers.config)
         planned = layerwise(shape, native, job.schedule, job.trained, job.config, itemsize=2)
-        self._bar = open_progress(console)
-        self._task = self._bar.add_task("layers read", total=planned.opened)
+        self.bar = open_progress(console)
+        self._task = self.bar.add_task("layers read", total=planned.opened)
         for warning in job.warnings:
             self._say(f"warning: {warning}")
         names = ", ".join(str(job.layers.layout.layer_ids[f]) for f in job.trained)
         self._say(f"arm {job.schedule}: the indexers of layers {names} train")
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
     def on_event(self, kind: str, row: dict[str, Any]) -> None:
         """One event of the run."""
         if kind == "opened":
-            self._bar.update(self._task, completed=row["layers"])
+            self.bar.update(self._task, completed=row["layers"])
         elif kind == "layer":
-            self._bar.update(self._task, description=self._place(row))
+            self.bar.update(self._task, description=self._place(row))
         elif kind == "train":
             step = f"layer {row['layer']}, step {row['step']}: KL {row['kl']:.3f}"
-            self._bar.update(self._task, description=step)
+            self.bar.update(self._task, description=step)
         elif kind == "choice":
             scores = ", ".join(f"{name} {value:.3f}" for name, value in row["scores"].items())
             self._say(f"layer {row['layer']} from {row['chosen']} (logit KL: {scores})")
@@ -68,7 +59,7 @@ class Screen:
             self._say(f"warning: {row['text']}")
         elif kind == "resume":
             self._say(f"resumed; done: {row['done'] or 'no layer'}")
-            self._bar.update(self._task, completed=row["layers"])
+            self.bar.update(self._task, completed=row["layers"])
 
     def _place(self, row: dict[str, Any]) -> str:
         if not row["original"]:
