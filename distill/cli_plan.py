@@ -29,7 +29,7 @@ def plan(
     from distill.config import DistillConfig, resolve_model
     from distill.errors import DistillError
     from distill.plan import HARDWARE, estimate, lines
-    from distill.shape import shape_of
+    from distill.shape import shape_of, without_memory
     from evalkit.recipe import load, override
 
     if hardware not in HARDWARE:
@@ -44,7 +44,7 @@ def plan(
         config = override({"model": target, "arm": {}}, DistillConfig, set_ or (), "plan")
         name = model or target
     found = _configuration(name)
-    shape, native, _ = shape_of(found)
+    shape, native = shape_of(without_memory(found))
     itemsize = {"float32": 4, "float16": 2, "bfloat16": 2}.get(config.dtype, _itemsize(found))
     room, speed = HARDWARE[hardware]
     result = estimate(shape, native, config, itemsize=itemsize)

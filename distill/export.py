@@ -21,6 +21,7 @@ from torch import Tensor
 from distill.errors import DistillError
 from distill.fp8 import quantise
 from distill.model import fingerprint, stored_dtypes, weight_files
+from distill.shape import without_memory
 from distill.shards import Checkpoint, overwrite
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.checkpoint import CARD_FILE, load_indexer
@@ -216,11 +217,10 @@ def checkpoint_names(checkpoint: Checkpoint, names: Mapping[str, Tensor]) -> dic
     rest = {name: tensor for name, tensor in names.items() if name not in found}
     if not rest:
         return found
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     from transformers.core_model_loading import revert_weight_conversion
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint.directory))
+    model = without_memory(AutoConfig.from_pretrained(checkpoint.directory))
     for name, tensor in rest.items():
         for stored in revert_weight_conversion(model, {name: tensor}):
             for spelling in (stored, stored.removeprefix("model.")):

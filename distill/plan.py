@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distill.config import DistillConfig
-from distill.layerwise.estimate import layerwise, served
+from distill.layerwise.estimate import FP32, layerwise, served
 from distill.model import trained_layers
 from distill.shape import Shape
 from evalkit.dsa import ReuseSchedule
 
-FP32, FP64 = 4, 8
+FP64 = 8
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
 BLOCKS = 6  # [B, rows, keys] blocks of one chunk that live at once, forward and backward
 

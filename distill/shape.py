@@ -47,21 +47,25 @@ class Shape:
     attention: int
 
 
-def shape_of(config: Any) -> tuple[Shape, ReuseSchedule, Any]:
-    """Sizes of a transformers configuration, its native schedule, and the model without memory.
+def without_memory(config: Any) -> Any:
+    """The model of a transformers configuration: names and sizes, no weights."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def shape_of(model: Any) -> tuple[Shape, ReuseSchedule]:
+    """Sizes of a model, which may be without memory, and its native schedule.
 
     Raises:
         DistillError: the model type has no indexer that is known here.
     """
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
     try:
         where = seam(model)
     except UnsupportedModelError as error:
         raise DistillError(str(error)) from None
-    text = config.get_text_config()
+    text = model.config.get_text_config()
     root: Any = where.root
     owner: Any = where.owners[0]
     sizes = [_count(layer) for layer in root.layers]
@@ -81,7 +85,7 @@ def shape_of(config: Any) -> tuple[Shape, ReuseSchedule, Any]:
         heads=int(text.index_n_heads), width=int(text.index_head_dim), topk=int(text.index_topk),
         ratio=int(getattr(owner.indexer, "compress_rate", 1)), attention=heads * (keys + values),
     )  # fmt: skip
-    return shape, where.layout.native, model
+    return shape, where.layout.native
 
 
 def _count(module: Any) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from distill.capture import Batch
 from distill.layerwise.job import PHASES, Job
 from distill.layerwise.layers import Layer
-from distill.rows import boundaries, decode_mask
+from distill.start import decode_rows
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
 
 State = Mapping[str, Tensor]
@@ -75,6 +75,12 @@ class Course:
                 continue
             self.job.shelf.put(f"{self.name}/{number + 1}/{name}", hidden=behind)
 
+    def begin(self, batches: Mapping[str, Batch], embedding: Callable[[Tensor], Tensor]) -> None:
+        """Put some batches in front of the first layer."""
+        for name, batch in batches.items():
+            hidden = embedding(batch.ids.to(self.job.device))
+            self.job.shelf.put(f"{self.name}/0/{name}", hidden=hidden)
+
     def hidden(self, number: int, name: str) -> Tensor:
         """[B, S, hidden] of a batch in front of a layer."""
         if self.parent is not None and number <= self.start:
@@ -98,15 +104,6 @@ class Course:
         readers = (self.schedule.consumers(source, phase) for phase in PHASES)
         return max(max(some, default=source) for some in readers)
 
-    def _decode_rows(self, batch: Batch) -> Tensor | None:
-        plan = self.job.plan
-        phases = [self.schedule.sources(phase) for phase in PHASES]
-        if phases[0] == phases[1]:
-            return None
-        numbers = range(batch.first, batch.first + len(batch.ids))
-        ends = boundaries(batch.valid, numbers, first=plan.first, seed=plan.seed)
-        return decode_mask(ends, batch.ids.shape[1]).to(self.job.device)
-
     def _selection(
         self, layer: Layer, indexer: Any, call: IndexerCall, name: str, batch: Batch
     ) -> Tensor:
@@ -117,12 +114,15 @@ class Course:
             own = select(features(indexer, call), indexer.index_topk)
             if self._last_reader(number) > number:
                 self.job.shelf.put(f"chosen/{self.name}/{number}/{name}", chosen=own.int())
-        sources = [self.schedule.sources(phase)[number] for phase in PHASES]
-        of = [own if s == number and own is not None else self._chosen(s, name) for s in sources]
-        rows = self._decode_rows(batch)
-        if rows is None or sources[0] == sources[1]:
-            return of[0]
-        return torch.where(rows.unsqueeze(-1), of[1], of[0])
+
+        def of(source: int) -> Tensor:
+            return own if source == number and own is not None else self._chosen(source, name)
+
+        prefill, decode = (self.schedule.sources(phase)[number] for phase in PHASES)
+        rows = None if prefill == decode else decode_rows(self.job.plan, batch)
+        if rows is None:
+            return of(prefill)
+        return torch.where(rows.to(self.job.device).unsqueeze(-1), of(decode), of(prefill))
 
     def _chosen(self, source: int, name: str) -> Tensor:
         if self.parent is not None and source < self.start:

@@ -18,6 +18,7 @@ from distill.layerwise.shelf import Shelf
 from distill.model import load_tokenizer, trained_layers
 from distill.rows import generator, two_phases
 from distill.session import forbidden, warnings_for
+from distill.shape import without_memory
 from distill.shards import Checkpoint
 from distill.step import Plan, make_plan
 from evalkit.dsa import Phase, ReuseSchedule
@@ -180,7 +181,7 @@ def open_job(
             f"layer {missing[0]} is full in the arm, but the checkpoint has no indexer there: it"
             " can be made sparser, never denser"
         )
-    meta = layers.meta()
+    meta = without_memory(layers.config)
     plan = make_plan(meta, schedule, trained, config)
     if config.data.length <= plan.first:
         raise DistillError(

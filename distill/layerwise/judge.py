@@ -35,16 +35,15 @@ class Judge:
         self._end = len(job.layers)
         self._original = Course(job, "final/original", job.layers.layout.native)
         self._plain = Course(job, "final/plain", job.schedule)
+        self._known: dict[str, Tensor] = {}  # divergence of the undistilled arm, by split
 
     def begin(self, on_layer: Callable[[], None]) -> None:
         """Run the original and the undistilled arm to the end; `on_layer` is called behind each."""
         job = self._job
         if self.at == 0:
             embedding = job.layers.embed()
-            for name, batch in job.judged.items():
-                hidden = embedding(batch.ids.to(job.device))
-                job.shelf.put(f"final/original/0/{name}", hidden=hidden)
-                job.shelf.put(f"final/plain/0/{name}", hidden=hidden)
+            for course in (self._original, self._plain):
+                course.begin(job.judged, embedding)
         while job.judged and self.at < self._end:
             number = self.at
             layer = job.layers.open(number)
@@ -58,7 +57,8 @@ class Judge:
 
     def undistilled(self, split: str) -> dict[str, float]:
         """The arm before anything trained; see `scores`."""
-        return self._scored(self._divergence(self._plain, split), split)
+        plain = self._undistilled(split)
+        return self._scored(plain, plain)
 
     def scores(self, layer: int, states: Sequence[State], split: str) -> list[dict[str, float]]:
         """Per state of a full layer's indexer: ``logit_kl`` (mean over positions) and
@@ -77,27 +77,32 @@ class Judge:
                 course.through(opened, batches)
                 course.leave(number)
             del opened
-        found = [self._scored(self._divergence(course, split), split) for course in courses]
+        plain, found = self._undistilled(split), self._divergences(courses, split)
         for course in courses:
             course.end()
-        return found
+        return [self._scored(one, plain) for one in found]
 
     def _batches(self, split: str) -> dict[str, Batch]:
         return {n: b for n, b in self._job.judged.items() if n.startswith(f"{split}/")}
 
-    def _divergence(self, course: Course, split: str) -> Tensor:
-        """At every valid position of a split, fp32 [positions]."""
+    def _undistilled(self, split: str) -> Tensor:
+        if split not in self._known:
+            (self._known[split],) = self._divergences([self._plain], split)
+        return self._known[split]
+
+    def _divergences(self, courses: Sequence[Course], split: str) -> list[Tensor]:
+        """Per course, at every valid position of a split, fp32 [positions]."""
         norm, head = self._job.layers.top(self._job.meta)
-        parts = []
+        parts: list[list[Tensor]] = [[] for _ in courses]
         for name, batch in self._batches(split).items():
             valid = batch.valid.to(self._job.device)
             with torch.no_grad():
                 before = norm(self._original.hidden(self._end, name))[valid]
-                after = norm(course.hidden(self._end, name))[valid]
-            parts.append(divergence(head, before, after))
-        return torch.cat(parts)
+                for course, found in zip(courses, parts, strict=True):
+                    after = norm(course.hidden(self._end, name))[valid]
+                    found.append(divergence(head, before, after))
+        return [torch.cat(found) for found in parts]
 
-    def _scored(self, found: Tensor, split: str) -> dict[str, float]:
-        tail = self._job.config.choice.tail
-        plain = found if tail >= 1 else self._divergence(self._plain, split)
-        return {"logit_kl": float(found.mean()), "logit_kl_tail": Criterion.of(plain, tail)(found)}
+    def _scored(self, found: Tensor, plain: Tensor) -> dict[str, float]:
+        criterion = Criterion.of(plain, self._job.config.choice.tail)
+        return {"logit_kl": float(found.mean()), "logit_kl_tail": criterion(found)}

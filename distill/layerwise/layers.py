@@ -98,7 +98,7 @@ class Layers:
         """What follows the last layer: the final norm, and the head that makes logits.
 
         Args:
-            meta: from `meta`, for the kind of norm.
+            meta: the whole model without memory, for the kind of norm.
         """
         norm = copy.deepcopy(meta.get_decoder().norm).to_empty(device=self._device)
         norm.load_state_dict({"weight": self._outside("norm.weight")})
@@ -127,13 +127,6 @@ class Layers:
         """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored."""
         kept = self.checkpoint.scale_of(name) is None and any(part in name for part in self._wide)
         return self.checkpoint.plain(name, None if kept else self._dtype)
-
-    def meta(self) -> Any:
-        """The whole model without memory: names and sizes."""
-        from transformers import AutoModelForCausalLM
-
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(self.config)
 
 
 class Layer:

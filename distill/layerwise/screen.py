@@ -21,7 +21,7 @@ class Screen:
 
     def __init__(self, job: Job, console: Console) -> None:
         self._console, self._count = console, len(job.layers)
-        shape, native, _ = shape_of(job.layers.config)
+        shape, native = shape_of(job.meta)
         planned = layerwise(shape, native, job.schedule, job.trained, job.config, itemsize=2)
         self.bar = open_progress(console)
         self._task = self.bar.add_task("layers read", total=planned.opened)

@@ -49,10 +49,8 @@ class Streams:
     def begin(self) -> None:
         """Embed the text."""
         embedding = self._job.layers.embed()
-        for course, batches in (("original", self._job.batches), ("arm", self._job.carried)):
-            for name, batch in batches.items():
-                hidden = embedding(batch.ids.to(self._job.device))
-                self._shelf.put(f"{course}/0/{name}", hidden=hidden)
+        self._original.begin(self._job.batches, embedding)
+        self.arm.begin(self._job.carried, embedding)
 
     def trained(self, layer: int, state: State) -> None:
         """From now on the arm has this indexer at a layer."""

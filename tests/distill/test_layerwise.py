@@ -22,7 +22,7 @@ from distill.layerwise.run import LayerwiseRun
 from distill.layerwise.shelf import Shelf
 from distill.plan import estimate
 from distill.session import open_session
-from distill.shape import shape_of
+from distill.shape import shape_of, without_memory
 from distill.shards import Checkpoint
 from distill.trainer import Trainer
 from evalkit.dsa import select
@@ -130,7 +130,7 @@ def test_an_mtp_layer_does_not_lend_its_embedding(tmp_path):
     index.write_text(json.dumps(facts))
     layers = Layers(Checkpoint(str(directory)), torch.float32, CPU)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    norm, head = layers.top(layers.meta())
+    norm, head = layers.top(without_memory(layers.config))
     hidden = layers.embed()(torch.tensor([[3]]))
     assert torch.equal(hidden, model.get_input_embeddings()(torch.tensor([[3]])))
     expected = model.get_output_embeddings()(model.get_decoder().norm(hidden))
@@ -461,7 +461,7 @@ def test_a_full_layer_without_an_indexer_is_refused(shared, tmp_path):
 def test_the_plan_is_what_happens(request, tmp_path, monkeypatch, base, sections):
     checkpoint = request.getfixturevalue(base)
     config = recipe(checkpoint, **sections)
-    shape, native, _ = shape_of(AutoConfig.from_pretrained(checkpoint))
+    shape, native = shape_of(without_memory(AutoConfig.from_pretrained(checkpoint)))
     found = estimate(shape, native, config, itemsize=4)
     opened, used = [], [0]
     real_open, real_put = Layers.open, Shelf.put
