@@ -102,9 +102,9 @@ def bare(url: str, concurrency: int) -> Send:
 
 def ours(url: str, concurrency: int) -> Send:
     """The engine as `evalkit run` uses it: pool, retries, checks of every reply."""
-    from evalkit.config import ArmConfig
-    from evalkit.engines.openai_server import OpenAIServerEngine
-    from evalkit.server_config import OpenAIServerConfig
+    from evalkit.config.run import ArmConfig
+    from evalkit.config.server import OpenAIServerConfig
+    from evalkit.engines.openai.engine import OpenAIServerEngine
 
     engine = OpenAIServerEngine(OpenAIServerConfig(urls=(url,), max_requests=concurrency))
     engine.load(str(MODEL))
@@ -147,8 +147,8 @@ def harness(url: str, concurrency: int) -> Send | None:
 
 def prompts_of(count: int) -> list[Any]:
     """Distinct prompts of about a hundred tokens."""
-    from evalkit.prompts import ChatRenderer, load_tokenizer
-    from evalkit.types import Sample
+    from evalkit.core.types import Sample
+    from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
 
     render = ChatRenderer(load_tokenizer(str(MODEL))).render
     return [

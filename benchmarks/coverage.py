@@ -25,9 +25,9 @@ import numpy as np
 from situations import Floats, Ints, Layout, Situation, situations
 
 from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
+from evalkit.stats.closed_form_intervals import newcombe_paired
 from evalkit.stats.inputs import split
-from evalkit.stats.intervals import newcombe_paired
-from evalkit.stats.paired import paired_arms
+from evalkit.stats.methods import paired_arms
 from evalkit.stats.significance import mcnemar, sign_flip_parts
 
 BATCH = 250

@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 
 from distill.losses import kl, list_order, listmle, position_weights, self_information
-from distill.objective import Objective, student_loss
-from distill.student import in_precision
-from distill.targets import IndexTeacher
+from distill.models.student import in_precision
+from distill.objective.loss import Objective, student_loss
+from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures
-from evalkit.dsa.families import family_of
+from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.scores import visible
 
 SHAPES: dict[str, dict[str, int]] = {

@@ -29,7 +29,7 @@ def measure(
     from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32Indexer
 
     from evalkit.dsa import IndexerCall, select
-    from evalkit.dsa.families import family_of
+    from evalkit.dsa.families.registry import family_of
 
     torch.manual_seed(0)
     config = DeepseekV32Config(

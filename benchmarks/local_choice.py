@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.capture import run
-from distill.config import DistillConfig
-from distill.logits import reference
-from distill.probes import look
-from distill.session import Session, open_session
-from distill.start import candidates, set_state, state_of
+from distill.config.train import DistillConfig
+from distill.init.candidates import candidates, set_state, state_of
+from distill.models.forward import run
+from distill.setup import Session, open_session
+from distill.validation.logit_kl import reference
+from distill.validation.metrics import look
 
 MODEL = Path(__file__).parent.parent / "recipes" / "tiny" / "model"
 SMALLER_IS_BETTER = {"logit": True, "error": True, "recall": False, "mass": False, "kl": True}

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.compare import compare_run, write_json
+from evalkit.analysis.compare import compare_run, write_json
 from evalkit.importers import import_predictions
-from evalkit.score import score_run
-from evalkit.store import RunStore
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore
 
 
 def timed(what: str, action: Callable[[], object]) -> None:

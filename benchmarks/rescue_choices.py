@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 
-from distill.config import DistillConfig  # noqa: E402
-from distill.session import open_session  # noqa: E402
-from distill.trainer import Trainer  # noqa: E402
-from evalkit.recipe import load  # noqa: E402
+from distill.config.train import DistillConfig  # noqa: E402
+from distill.setup import open_session  # noqa: E402
+from distill.training.trainer import Trainer  # noqa: E402
+from evalkit.core.recipe import load  # noqa: E402
 from recipes.tiny.curve import grade  # noqa: E402
 from recipes.tiny.exams import make_paper  # noqa: E402
 

@@ -63,8 +63,8 @@ OURS = """
 import json, sys, time
 from pathlib import Path
 from transformers import AutoTokenizer
-from evalkit.config import PromptConfig
-from evalkit.prompts import ChatRenderer
+from evalkit.config.run import PromptConfig
+from evalkit.prompts.renderer import ChatRenderer
 from evalkit.tasks.ruler import RulerConfig, build
 name, length, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 renderer = ChatRenderer(AutoTokenizer.from_pretrained(folder), PromptConfig(chat="never"))

@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from evalkit.stats.sequence import first_refuted
+from evalkit.stats.confidence_sequence import first_refuted
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 CASES = (  # margin, share of samples that differ, true difference

@@ -14,9 +14,9 @@ import math
 import sys
 from pathlib import Path
 
+from evalkit.run.sequential_stopping import LOOK
+from evalkit.run.store import RunStore
 from evalkit.stats import QUESTIONS, sampling_order, sequential_decision
-from evalkit.store import RunStore
-from evalkit.until_decided import LOOK
 
 
 def drawn(differences: list[float], clusters: list[str], margin: float, question: str) -> int:

@@ -1,8 +1,8 @@
-"""The one error that users see; with its base the only names of `evalkit.types`."""
+"""The one error that users see; with its base the only names of `evalkit.core.types`."""
 
 from __future__ import annotations
 
-from evalkit.types import EvalkitError
+from evalkit.core.types import EvalkitError
 
 __all__ = ["DistillError", "EvalkitError"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from evalkit.cli import main
+from evalkit.cli.main import main
 
 
 def evalkit(*args: object) -> int:

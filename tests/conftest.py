@@ -23,3 +23,11 @@ def checkpoint(tmp_path_factory):
     from tests.checkpoints import save
 
     return save(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def paper_checkpoint(tmp_path_factory):
+    """Directory with the configuration and tokenizer of such a model, without weights."""
+    from tests.checkpoints import paper
+
+    return paper(tmp_path_factory.mktemp("paper") / "model")

@@ -5,7 +5,7 @@ on the shelf; the arm's follows up to that layer, whose indexer is then trained 
 Where states are off-policy, the arm carries held-out and calibration text alone, and looks are
 taken at its states; under a lag it carries every draw: its prompt ends elsewhere each time.
 
-    original/…, arm/…              see `distill.layerwise.course`
+    original/…, arm/…              see `distill.layerwise.hidden_states`
     input/<layer>/<batch>          attention-block input and query latent of a full layer
     teach/<layer>/…                keys, queries at the drawn rows, inputs on calibration text
 """
@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from distill.capture import Batch
-from distill.layerwise.course import Course, State
-from distill.layerwise.job import Job
-from distill.layerwise.layers import Layer
-from distill.rows import RowGroup
+from distill.layerwise.hidden_states import Course, State
+from distill.layerwise.layer_loader import Layer
+from distill.layerwise.setup import Job
+from distill.models.forward import Batch
+from distill.objective.query_sampling import RowGroup
 from evalkit.dsa import IndexerCall, IndexFeatures
 
 LOOKED_AT = ("held_out", "calibration")

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, StringConstraints
 
+from evalkit.core.recipe import Strict, parse
+from evalkit.core.types import EvalkitError
 from evalkit.data.archive import points_outside
-from evalkit.recipe import Strict, parse
-from evalkit.types import EvalkitError
 
 FOLDERS = (Path(__file__).parents[1] / "data_cards", Path(__file__).parents[2] / "data_cards")
 """In an installed package, and in a checkout."""

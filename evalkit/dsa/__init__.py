@@ -14,7 +14,7 @@ from evalkit.dsa.schedule import LagPhase, Phase, ReuseSchedule, ScheduleError
 if TYPE_CHECKING:
     from evalkit.dsa.apply import AppliedSchedule, ScheduleInUseError, apply_schedule
     from evalkit.dsa.call import IndexerCall
-    from evalkit.dsa.families import UnsupportedModelError, index_features
+    from evalkit.dsa.families.registry import UnsupportedModelError, index_features
     from evalkit.dsa.features import IndexFeatures
     from evalkit.dsa.scores import index_scores, select
 
@@ -24,8 +24,8 @@ _LAZY = {
     "apply_schedule": "apply",
     "IndexFeatures": "features",
     "IndexerCall": "call",
-    "UnsupportedModelError": "families",
-    "index_features": "families",
+    "UnsupportedModelError": "families.registry",
+    "index_features": "families.registry",
     "index_scores": "scores",
     "select": "scores",
 }

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families import Seam, UnsupportedModelError, bind, seam
+from evalkit.dsa.families.registry import Seam, UnsupportedModelError, bind, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 

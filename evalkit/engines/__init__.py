@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from evalkit.config import EngineConfig, HfConfig
+from evalkit.config.run import EngineConfig, HfConfig
+from evalkit.config.server import OpenAIServerConfig
 from evalkit.engines.base import Engine
-from evalkit.server_config import OpenAIServerConfig
 
 
 def help_first_process(config: EngineConfig) -> None:
     """What the further processes of `accelerate launch` do: follow the first until it is done."""
     if isinstance(config, HfConfig):
-        from evalkit.engines.hf import HfEngine
+        from evalkit.engines.hf.engine import HfEngine
 
         HfEngine(config).help()
 
@@ -18,11 +18,11 @@ def help_first_process(config: EngineConfig) -> None:
 def open_engine(config: EngineConfig) -> Engine:
     """The engine that a recipe names."""
     if isinstance(config, HfConfig):
-        from evalkit.engines.hf import HfEngine
+        from evalkit.engines.hf.engine import HfEngine
 
         return HfEngine(config)
     if isinstance(config, OpenAIServerConfig):
-        from evalkit.engines.openai_server import OpenAIServerEngine
+        from evalkit.engines.openai.engine import OpenAIServerEngine
 
         return OpenAIServerEngine(config)
     from evalkit.engines.oracle import OracleEngine

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from evalkit.config import ArmConfig
+from evalkit.config.run import ArmConfig
+from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
-from evalkit.types import Completion, Prompt
 
 
 class Engine(Protocol):

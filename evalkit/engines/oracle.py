@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from evalkit.config import ArmConfig, OracleConfig
+from evalkit.config.run import ArmConfig, OracleConfig
+from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
-from evalkit.types import Completion, Prompt
 
 
 class OracleEngine:
@@ -20,7 +20,7 @@ class OracleEngine:
 
     def load(self, model: str) -> dict[str, Any]:
         """Read the configuration (not the weights) of a checkpoint, for its schedule."""
-        from evalkit.checkpoint import model_layout
+        from evalkit.core.model_info import model_layout
 
         found = model_layout(model)
         self._native = found.native if found is not None else None

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.exporters import lm_eval, model_card
 from evalkit.exporters.results import ArmResults, results
-from evalkit.store import RunStore
-from evalkit.types import EvalkitError
+from evalkit.run.store import RunStore
 
 __all__ = ["FORMATS", "export"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from evalkit.exporters.results import ArmResults, Cell, Scored
 from evalkit.importers.lm_eval import RULER_TASKS
-from evalkit.store import dumps, slug, write_atomic
+from evalkit.run.store import dumps, slug, write_atomic
 
 _RULER_NAMES = {ours: theirs for theirs, ours in RULER_TASKS.items()}
 _LONGBENCH_CELL = re.compile(r"longbench(?:-e)?/(?P<task>[^@]+)(?:@(?P<bin>.+))?")

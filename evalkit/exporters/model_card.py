@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from evalkit.exporters.results import ArmResults, Cell
-from evalkit.store import slug, write_atomic
+from evalkit.run.store import slug, write_atomic
 from evalkit.tasks.ruler.config import NAMES
 
 METRICS = {

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evalkit.store import RunStore
-from evalkit.types import EvalkitError
+from evalkit.core.types import EvalkitError
+from evalkit.run.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

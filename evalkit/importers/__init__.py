@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.importers import kvpress, lm_eval, longbench, longbench_v2, needle_kamradt, ruler
-from evalkit.importers.arm import add_arm
-from evalkit.importers.records import Problem, Reading
-from evalkit.importers.report import ImportReport, TaskImport
-from evalkit.store import RunStore
-from evalkit.types import EvalkitError
+from evalkit.importers.common.add_arm import add_arm
+from evalkit.importers.common.import_report import ImportReport, TaskImport
+from evalkit.importers.common.records import Problem, Reading
+from evalkit.run.store import RunStore
 
 __all__ = ["FORMATS", "ImportReport", "Problem", "TaskImport", "import_predictions"]
 

@@ -18,14 +18,15 @@ from typing import Any
 
 import yaml
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import MAX_LINE, BadField
-from evalkit.importers import benchmarks, longbench_v2
-from evalkit.importers.files import found
-from evalkit.importers.records import Reading, Record, Row, Where
+from evalkit.importers import longbench_v2
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.records import Reading, Record, Row, Where
 from evalkit.tasks.longbench.facts import tasks
 from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.ruler.config import NAMES
-from evalkit.types import EvalkitError
 
 WHAT = "results of kvpress (predictions.csv)"
 LISTS = ("answers", "all_classes")
@@ -116,19 +117,21 @@ def _long_fields() -> Iterator[None]:
 
 
 def _one(row: Row, length: int | None) -> Record:
-    prediction = benchmarks.prediction_of(row, "predicted_answer")
+    prediction = benchmark_facts.prediction_of(row, "predicted_answer")
     task = _task(row)
     if task == longbench_v2.ZERO_SHOT:
         return longbench_v2.one(task, row, prediction)
     if task == "kamradt":
         return _needle(row, prediction, length)
     if task in NAMES:
-        cell = benchmarks.ruler_cell(task, length)
+        cell = benchmark_facts.ruler_cell(task, length)
         answers = tuple(texts(row.text("answer"), "answer"))
         meta = {} if length is None else {"length": length}
-        metric = benchmarks.ruler_metric(task)
-        return benchmarks.record(cell, row, prediction, answers, metric, None, meta, gold="answer")
-    base = benchmarks.longbench_base(_plain(task))
+        metric = benchmark_facts.ruler_metric(task)
+        return benchmark_facts.record(
+            cell, row, prediction, answers, metric, None, meta, gold="answer"
+        )
+    base = benchmark_facts.longbench_base(_plain(task))
     if base is None:
         raise BadField("task", f"{task[:40]!r} is no task of LongBench or RULER")
     return _longbench(base, row, prediction, e=_plain(task) != base)
@@ -154,7 +157,7 @@ def _longbench(base: str, row: Row, prediction: str | None, *, e: bool) -> Recor
     if re.fullmatch(r"\d{1,9}", words):
         data["length"] = int(words)
     fields = Row(data, row.where, row.reading, digest=row.digest)
-    found = benchmarks.longbench(base, fields, prediction, None, e=e)
+    found = benchmark_facts.longbench(base, fields, prediction, None, e=e)
     identity = row.data.get("_id")
     if not identity:
         return found
@@ -169,11 +172,13 @@ def _needle(row: Row, prediction: str | None, length: int | None) -> Record:
         depth = -1.0
     if not 0 <= depth <= 100:
         raise BadField("needle_depth", f"{text[:20]!r}, not a percentage")
-    references = benchmarks.needle_references(row.text("needle"), row)
+    references = benchmark_facts.needle_references(row.text("needle"), row)
     meta: dict[str, Any] = {"depth": depth} | ({} if length is None else {"length": length})
-    cell = benchmarks.ruler_cell("kamradt", length)
+    cell = benchmark_facts.ruler_cell("kamradt", length)
     key, metric = f"{depth:g}/1", "needle_phrases"
-    return benchmarks.record(cell, row, prediction, references, metric, key, meta, gold="needle")
+    return benchmark_facts.record(
+        cell, row, prediction, references, metric, key, meta, gold="needle"
+    )
 
 
 def _length(file: Path) -> int | None:
@@ -198,6 +203,6 @@ def _keep_place(row: Row, length: int | None) -> None:
     """A row without usable gold keeps its position where its task can be told."""
     task = row.data.get("task", "")
     if task in NAMES:
-        row.reading.hole(benchmarks.ruler_cell(task, length), row.where)
+        row.reading.hole(benchmark_facts.ruler_cell(task, length), row.where)
     elif task in tasks():
         row.reading.hole(cell(task), row.where)

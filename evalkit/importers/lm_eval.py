@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import BadField, kind
-from evalkit.importers import benchmarks
-from evalkit.importers.files import found
-from evalkit.importers.lines import rows
-from evalkit.importers.records import Reading, Record, Row, Where
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.jsonl import rows
+from evalkit.importers.common.records import Reading, Record, Row, Where
 from evalkit.tasks.ruler.config import NAMES
-from evalkit.types import EvalkitError
 
 WHAT = "sample logs (samples_<task>_<date>.jsonl)"
 RULER_TASKS = {
@@ -65,7 +65,7 @@ def known(task: str) -> bool:
 
 def _longbench(task: str) -> str | None:
     name = task.removeprefix("longbench_")
-    return benchmarks.longbench_base(name) if name != task else None
+    return benchmark_facts.longbench_base(name) if name != task else None
 
 
 def _one(task: str, row: Row) -> Record:
@@ -75,15 +75,15 @@ def _one(task: str, row: Row) -> Record:
     base = _longbench(task)
     if base is not None:
         e = task.endswith("_e")  # positions within a length bin; doc_id runs over all
-        return benchmarks.longbench(base, doc, prediction, None if e else key, e=e)
+        return benchmark_facts.longbench(base, doc, prediction, None if e else key, e=e)
     ruler = RULER_TASKS[task]
     length = doc.optional_integer("max_length")
-    return benchmarks.record(
-        benchmarks.ruler_cell(ruler, length),
+    return benchmark_facts.record(
+        benchmark_facts.ruler_cell(ruler, length),
         doc,
         prediction,
         doc.texts("outputs"),
-        benchmarks.ruler_metric(ruler),
+        benchmark_facts.ruler_metric(ruler),
         key,
         {} if length is None else {"length": length},
         gold="outputs",

@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import BadField
-from evalkit.importers import benchmarks
-from evalkit.importers.files import found
-from evalkit.importers.lines import rows
-from evalkit.importers.records import Reading, Row, Where
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.jsonl import rows
+from evalkit.importers.common.records import Reading, Row, Where
 from evalkit.tasks.longbench.facts import tasks
 from evalkit.tasks.longbench.suites import cell
-from evalkit.types import EvalkitError
 
 WHAT = "LongBench's predictions (<task>.jsonl)"
 
@@ -29,7 +29,7 @@ def read(path: Path, reading: Reading) -> None:
     extended = "pred_e" in (path.name, path.parent.name)
     seen: set[str] = set()
     for file, name in found(path, "*.jsonl", WHAT):
-        base = benchmarks.longbench_base(file.stem)
+        base = benchmark_facts.longbench_base(file.stem)
         if base is None:
             near = difflib.get_close_matches(file.stem, tasks(), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -50,8 +50,8 @@ def _read_task(file: Path, name: str, base: str, reading: Reading, *, e: bool) -
         where = row.where if isinstance(row, Row) else row
         try:
             if isinstance(row, Row):
-                prediction = benchmarks.prediction_of(row, "pred")
-                reading.add(benchmarks.longbench(base, row, prediction, None, e=e))
+                prediction = benchmark_facts.prediction_of(row, "pred")
+                reading.add(benchmark_facts.longbench(base, row, prediction, None, e=e))
                 continue
         except BadField as error:
             reading.problem(where, error.field, f"{error.message}; left out")

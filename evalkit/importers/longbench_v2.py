@@ -9,14 +9,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import cards
 from evalkit.data.records import BadField
-from evalkit.importers import benchmarks
-from evalkit.importers.files import found
-from evalkit.importers.lines import rows
-from evalkit.importers.records import Reading, Record, Row
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.jsonl import rows
+from evalkit.importers.common.records import Reading, Record, Row
 from evalkit.tasks.longbench_v2.slices import FACETS, LETTERS
-from evalkit.types import EvalkitError
 
 WHAT = "a results file of LongBench v2 (*.jsonl)"
 ZERO_SHOT = "longbench-v2/0shot"
@@ -39,7 +39,7 @@ def read(path: Path, reading: Reading) -> None:
         if not isinstance(row, Row):
             continue
         try:
-            reading.add(one(task, row, benchmarks.prediction_of(row, "response")))
+            reading.add(one(task, row, benchmark_facts.prediction_of(row, "response")))
         except BadField as error:
             reading.problem(row.where, error.field, f"{error.message}; left out")
 
@@ -58,5 +58,7 @@ def one(task: str, row: Row, prediction: str | None) -> Record:
     key = row.text("_id")
     meta = {"_id": key} | {f: row.text(f) for f in FACETS if row.data.get(f) is not None}
     row.reading.expected.setdefault(task, cards.load("longbench_v2").counts["questions"])
-    found = benchmarks.record(task, row, prediction, (answer,), "choice", key, meta, gold="answer")
+    found = benchmark_facts.record(
+        task, row, prediction, (answer,), "choice", key, meta, gold="answer"
+    )
     return replace(found, alias=key)

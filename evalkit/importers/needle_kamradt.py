@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import BadField
-from evalkit.importers import benchmarks
-from evalkit.importers.files import found
-from evalkit.importers.lines import rows, whole
-from evalkit.importers.records import Reading, Record, Row
-from evalkit.types import EvalkitError
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.jsonl import rows, whole
+from evalkit.importers.common.records import Reading, Record, Row
 
 WHAT = "needle results (*.json, or one *.jsonl)"
 
@@ -49,14 +49,14 @@ def _one(row: Row) -> Record:
         field = "context_length" if length < 1 else "depth_percent"
         raise BadField(row.name(field), "out of range")
     version = row.optional_integer("version") or 1
-    references = benchmarks.needle_references(row.text("needle"), row)
+    references = benchmark_facts.needle_references(row.text("needle"), row)
     extra: dict[str, Any] = {}
     if row.data.get("score") is not None:
         extra["judge_score"] = row.number("score")
-    return benchmarks.record(
+    return benchmark_facts.record(
         f"kamradt@{length}",
         row,
-        benchmarks.prediction_of(row, "model_response"),
+        benchmark_facts.prediction_of(row, "model_response"),
         references,
         "needle_phrases",
         f"{depth:g}/{version}",

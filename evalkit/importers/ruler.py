@@ -10,13 +10,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import BadField
-from evalkit.importers import benchmarks
-from evalkit.importers.files import found
-from evalkit.importers.lines import rows
-from evalkit.importers.records import Hole, Reading, Record, Row, Where
+from evalkit.importers.common import benchmark_facts
+from evalkit.importers.common.files import found
+from evalkit.importers.common.jsonl import rows
+from evalkit.importers.common.records import Hole, Reading, Record, Row, Where
 from evalkit.tasks.ruler.config import NAMES
-from evalkit.types import EvalkitError
 
 WHAT = "RULER's predictions (<task>.jsonl)"
 _CHUNK = re.compile(r"(?P<task>.+?)(?:-(?P<chunk>\d{1,6}))?")
@@ -34,7 +34,7 @@ def read(path: Path, reading: Reading) -> None:
         if match is None or match["task"] not in NAMES:
             reading.problem(Where(name), "", "no task of RULER; left out")
             continue
-        cell = benchmarks.ruler_cell(match["task"], length_of(file))
+        cell = benchmark_facts.ruler_cell(match["task"], length_of(file))
         chunk = -1 if match["chunk"] is None else int(match["chunk"])
         cells.setdefault(cell, []).append((chunk, file, name))
     if not cells:
@@ -89,10 +89,10 @@ def _read_part(file: Path, name: str, cell: str, reading: Reading) -> None:
 def _one(row: Row, cell: str) -> Record:
     task, _, length = cell.partition("@")
     index = row.optional_integer("index")
-    prediction = benchmarks.prediction_of(row, "pred")
+    prediction = benchmark_facts.prediction_of(row, "pred")
     meta = {"length": int(length)} if length else {}
     key = None if index is None else str(index)
-    metric = benchmarks.ruler_metric(task)
-    return benchmarks.record(
+    metric = benchmark_facts.ruler_metric(task)
+    return benchmark_facts.record(
         cell, row, prediction, row.texts("outputs"), metric, key, meta, gold="outputs"
     )

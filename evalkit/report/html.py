@@ -11,15 +11,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.compare import RunComparison
-from evalkit.report import figures, overlap, speed, stopping, words
-from evalkit.report.browser import KEEP_ALL, samples, script_json
-from evalkit.report.heatsheet import needle_maps, sheet
-from evalkit.report.layout import by_benchmark, model_name
+from evalkit.analysis.compare import RunComparison
+from evalkit.analysis.grouping import by_benchmark, model_name
+from evalkit.report import overlap, speed, stopping, verdict_text
+from evalkit.report.plots import curves
+from evalkit.report.plots.heatmap_sheet import needle_maps, sheet
+from evalkit.report.plots.style import inline_svg, page_colours
 from evalkit.report.provenance import grids
-from evalkit.report.style import inline_svg, page_colours
+from evalkit.report.sample_browser import KEEP_ALL, samples, script_json
 from evalkit.report.tables import Grid, by_task, counts, notes, summary
-from evalkit.store import RunStore
+from evalkit.run.store import RunStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +78,7 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
         js=js,
         script_sha256=digest,
         badges=BADGES,
-        headline=words.headline(comparison),
+        headline=verdict_text.headline(comparison),
         verdicts=_verdicts(comparison),
         summary=summary(comparison),
         notes=notes(comparison),
@@ -120,10 +121,10 @@ def _verdicts(comparison: RunComparison) -> list[dict[str, str]]:
         {
             "arm": row.arm,
             "verdict": row.verdict,
-            "text": words.sentence(row, comparison),
+            "text": verdict_text.sentence(row, comparison),
             "caution": (row.result.caution if row.result else None) or "",
         }
-        for row in words.rows(comparison)
+        for row in verdict_text.rows(comparison)
         if row.arm != comparison.settings.repeat_of_baseline
     ]
 
@@ -157,7 +158,7 @@ def _stopping(_: RunStore, comparison: RunComparison) -> Part | None:
 def _retention(_: RunStore, comparison: RunComparison) -> Part | None:
     parts = by_benchmark(comparison)
     found = _inline(
-        lambda: figures.retention_curves(comparison, parts),
+        lambda: curves.retention_curves(comparison, parts),
         "retention",
         "Score against retention, one line per family of arms, with interval bands",
     )
@@ -169,11 +170,11 @@ def _retention(_: RunStore, comparison: RunComparison) -> Part | None:
 
 
 def _forest(_: RunStore, comparison: RunComparison) -> Part | None:
-    names = figures.worse_first(comparison)
+    names = curves.worse_first(comparison)
     if not names:
         return Part("tasks", "By task", "", (), (by_task(comparison),))
     found = _inline(
-        lambda: figures.forest(comparison, names),
+        lambda: curves.forest(comparison, names),
         "forest",
         "Difference to the baseline per task with intervals, one panel per arm",
     )
@@ -183,7 +184,7 @@ def _forest(_: RunStore, comparison: RunComparison) -> Part | None:
 
 def _ruler(_: RunStore, comparison: RunComparison) -> Part | None:
     found = _inline(
-        lambda: figures.ruler_by_length(comparison), "ruler", "RULER score against length"
+        lambda: curves.ruler_by_length(comparison), "ruler", "RULER score against length"
     )
     return Part("ruler", "RULER by length", "", found) if found else None
 
@@ -246,7 +247,7 @@ def _counts(_: RunStore, comparison: RunComparison) -> Part:
 
 def _schedules(_: RunStore, comparison: RunComparison) -> Part | None:
     found = _inline(
-        lambda: figures.schedules(comparison),
+        lambda: curves.schedules(comparison),
         "strips",
         "Schedule of every arm, layer by layer: full or shared, and which layer is read",
     )
@@ -270,6 +271,6 @@ PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
 
 def write(store: RunStore, comparison: RunComparison, path: Path) -> None:
     """Write the page."""
-    from evalkit.store import write_atomic
+    from evalkit.run.store import write_atomic
 
     write_atomic(path, page(store, comparison))

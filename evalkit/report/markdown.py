@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from evalkit.compare import RunComparison
+from evalkit.analysis.compare import RunComparison
 from evalkit.report import stopping
 from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary
-from evalkit.store import RunStore, write_atomic
+from evalkit.run.store import RunStore, write_atomic
 
 
 def markdown(comparison: RunComparison) -> str:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.compare import RunComparison
+from evalkit.analysis.compare import RunComparison
 from evalkit.dsa import ReuseSchedule
-from evalkit.report.style import new_figure, plain
+from evalkit.report.plots.style import new_figure, plain
 from evalkit.report.tables import Grid, difference, interval
 from evalkit.stats import MACRO
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.compare import RunComparison
-from evalkit.report.layout import in_force, model_name
+from evalkit.analysis.compare import RunComparison
+from evalkit.analysis.grouping import in_force, model_name
 from evalkit.report.tables import Grid, short
 
 HASHES = (

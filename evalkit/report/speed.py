@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.compare import RunComparison
-from evalkit.report.grid import Grid
-from evalkit.report.style import COLOURS, MARKERS, new_figure, plain
+from evalkit.analysis.compare import RunComparison
+from evalkit.core.grid import Grid
+from evalkit.core.types import EvalkitError
+from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval
 from evalkit.stats import MACRO, Row
-from evalkit.types import EvalkitError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.report.grid import Grid
+from evalkit.core.grid import Grid
 from evalkit.stats import QUESTIONS
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evalkit.compare import FLAGS, RunComparison, methods
-from evalkit.report.grid import Grid as Grid  # noqa: PLC0414 - others take it from here
-from evalkit.report.grid import number as number  # noqa: PLC0414
-from evalkit.report.layout import in_force
+from evalkit.analysis.compare import FLAGS, RunComparison, methods
+from evalkit.analysis.grouping import in_force
+from evalkit.core.grid import Grid as Grid  # noqa: PLC0414 - others take it from here
+from evalkit.core.grid import number as number  # noqa: PLC0414
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalkit.compare import RunComparison
+from evalkit.analysis.compare import RunComparison
 from evalkit.report import stopping
 from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from evalkit.reasoning import without_reasoning
+from evalkit.core.reasoning import without_reasoning
 
 LETTERS = "ABCD"
 

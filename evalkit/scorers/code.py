@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import SequenceMatcher
 
+from evalkit.core.types import EvalkitError
 from evalkit.scorers.base import Options
-from evalkit.types import EvalkitError
 
 LONGEST = 2000
 """Characters of a line that strict mode compares: difflib needs quadratic time and more."""

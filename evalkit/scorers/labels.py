@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from evalkit.core.types import EvalkitError
 from evalkit.scorers.base import Options
-from evalkit.types import EvalkitError
 
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -1,21 +1,13 @@
 """Paired statistics of an evaluation: pure functions on arrays, NumPy and SciPy only."""
 
 from evalkit.stats.bootstrap import ArmResults, paired_bootstrap, paired_bootstrap_arms
+from evalkit.stats.closed_form_intervals import newcombe_paired, tango, wilson
 from evalkit.stats.compare import compare
-from evalkit.stats.decision import (
-    equivalent,
-    is_difference,
-    judge,
-    noise_floor,
-    non_inferior,
-    superior,
-    verdict,
-)
-from evalkit.stats.intervals import newcombe_paired, tango, wilson
+from evalkit.stats.comparison import MACRO, Comparison, Options, Row
+from evalkit.stats.confidence_sequence import confidence_sequence
 from evalkit.stats.join import ArmScores
+from evalkit.stats.methods import default_method, paired_arms, paired_difference
 from evalkit.stats.multiplicity import benjamini_hochberg, holm
-from evalkit.stats.paired import default_method, paired_arms, paired_difference
-from evalkit.stats.plan import Plan, plan
 from evalkit.stats.power import (
     Spread,
     assumed_spread,
@@ -25,10 +17,8 @@ from evalkit.stats.power import (
     smallest_margin,
     spread_of,
 )
-from evalkit.stats.repeats import Components, components
 from evalkit.stats.result import PairedResult
-from evalkit.stats.rows import MACRO, Comparison, Options, Row
-from evalkit.stats.sequence import confidence_sequence
+from evalkit.stats.sample_size import PowerRow, power_table
 from evalkit.stats.significance import mcnemar, sign_flip
 from evalkit.stats.stopping import (
     QUESTIONS,
@@ -36,6 +26,16 @@ from evalkit.stats.stopping import (
     sampling_order,
     sequential_decision,
     sequential_verdicts,
+)
+from evalkit.stats.variance_components import Components, components
+from evalkit.stats.verdict import (
+    equivalent,
+    is_difference,
+    judge,
+    noise_floor,
+    non_inferior,
+    superior,
+    verdict,
 )
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
     "Components",
     "Options",
     "PairedResult",
-    "Plan",
+    "PowerRow",
     "Row",
     "SequentialVerdict",
     "Spread",
@@ -69,8 +69,8 @@ __all__ = [
     "paired_bootstrap",
     "paired_bootstrap_arms",
     "paired_difference",
-    "plan",
     "power_of",
+    "power_table",
     "samples_needed",
     "sampling_order",
     "sequential_decision",

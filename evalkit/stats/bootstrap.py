@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from numpy.typing import ArrayLike
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.inputs import (
     Labels,
     clusters_span_strata,
@@ -17,9 +18,8 @@ from evalkit.stats.inputs import (
     score_matrix,
     split,
 )
-from evalkit.stats.pooled import Choices, draw, results
+from evalkit.stats.macro_bootstrap import Choices, draw, results
 from evalkit.stats.result import SPANNING, PairedResult, join
-from evalkit.types import EvalkitError
 
 METHODS = ("bca", "percentile", "studentized")
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.bootstrap import ArmResults
-from evalkit.stats.decision import UNDECIDED, check_margin, equivalent, judge
+from evalkit.stats.comparison import MACRO, Comparison, Options, Row
 from evalkit.stats.join import ArmScores, Table, common, table
+from evalkit.stats.methods import paired_arms
 from evalkit.stats.multiplicity import ADJUSTMENTS
-from evalkit.stats.paired import paired_arms
-from evalkit.stats.rows import MACRO, Comparison, Options, Row
-from evalkit.types import EvalkitError
+from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
 
 FAMILIES = ("arms", "arms and tasks")
 

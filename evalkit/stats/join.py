@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.inputs import Floats
-from evalkit.types import EvalkitError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.inputs import Floats
-from evalkit.types import EvalkitError
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.bootstrap import ArmResults
+from evalkit.stats.closed_form_intervals import NORMAL, newcombe_paired
 from evalkit.stats.inputs import Floats, Labels, Stratum
-from evalkit.stats.intervals import NORMAL, newcombe_paired
 from evalkit.stats.result import PairedResult, caution, differing
-from evalkit.types import EvalkitError
 
 Counts = tuple[int, int, int, int]
 

@@ -2,8 +2,8 @@
 
 Everything follows from the spread of the paired difference, from a pilot run (`spread_of`) or an
 assumed share of samples that differ (`assumed_spread`). The test planned for is the score test
-of `evalkit.stats.score` against a loss of the margin, so the required n never falls below what
-decides the margin when no sample differs at all.
+of `evalkit.stats.score_interval` against a loss of the margin, so the required n never falls below
+what decides the margin when no sample differs at all.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from evalkit.stats.decision import check_margin
+from evalkit.core.types import EvalkitError
+from evalkit.stats.closed_form_intervals import NORMAL, critical_z, null_variance
 from evalkit.stats.inputs import Labels, pair, split
-from evalkit.stats.intervals import NORMAL, critical_z, null_variance
 from evalkit.stats.moments import moments
-from evalkit.types import EvalkitError
+from evalkit.stats.verdict import check_margin
 
 LEAST_SAMPLES = 20  # where the coverage table starts
 MOST_SAMPLES = 10**9

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats.inputs import Labels, Stratum, pair, split
 from evalkit.stats.resample import BLOCK_CELLS, stream
-from evalkit.types import EvalkitError
 
 EXACT_UNITS = 14  # up to 2^14 sign patterns are enumerated
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evalkit.stats.decision import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict
+from evalkit.core.types import EvalkitError
+from evalkit.stats.confidence_sequence import checked, confidence_sequence, first_refuted
 from evalkit.stats.inputs import Floats
-from evalkit.stats.sequence import checked, confidence_sequence, first_refuted
-from evalkit.types import EvalkitError
+from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict
 
 QUESTIONS = {
     "benchmark": "what would the whole benchmark say?",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from evalkit.types import Renderer, Sample
+from evalkit.core.types import Renderer, Sample
 
 
 class Task(Protocol):

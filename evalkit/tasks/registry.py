@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from evalkit.core.types import EvalkitError
 from evalkit.tasks import coreference, graphwalk, longbench, longbench_v2, needle, ruler
 from evalkit.tasks.base import Task
-from evalkit.types import EvalkitError
 
 TaskConfig = Annotated[
     needle.NeedleConfig

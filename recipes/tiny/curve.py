@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.checkpoint import apply_indexer, read_schedule
+from evalkit.dsa.indexer_checkpoint import apply_indexer, read_schedule
 from recipes.tiny.exams import EXAMS, Paper, answer_rows, make_paper, score
 from recipes.tiny.forward import Layer, Tap, forward
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import cards, sources
-from evalkit.types import EvalkitError
+from tests.paths import ROOT, SHARED
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "data"
+DATA = SHARED / "data"
 CARDS = cards.load_all()
 NEEDED = "needs ../shared, which is not beside this checkout"
 
@@ -45,8 +45,8 @@ def test_every_card_has_front_matter():
 def test_ruler_corpora_have_the_counts_of_the_card():
     from evalkit.data.documents import pool
     from evalkit.data.essays import essays
+    from evalkit.tasks.common.word_streams import wordlist
     from evalkit.tasks.ruler.templates import specs
-    from evalkit.tasks.words import wordlist
 
     counts = CARDS["ruler"].counts
     assert len(wordlist("adjective")) == counts["adjectives"]
@@ -141,7 +141,7 @@ def test_longbench_v2_counts_add_up():
 def test_real_files_have_the_records_of_the_card(task):
     from evalkit.tasks.longbench import records
 
-    folder = SHARED / "longbench"
+    folder = DATA / "longbench"
     if not folder.is_dir():
         pytest.skip(NEEDED)
     file = records.load(folder, task, e=False)
@@ -151,7 +151,7 @@ def test_real_files_have_the_records_of_the_card(task):
 
 @pytest.mark.shared
 def test_the_official_prompt_files_are_those_of_the_cards():
-    folder = SHARED / "prompts"
+    folder = DATA / "prompts"
     if not folder.is_dir():
         pytest.skip(NEEDED)
     longbench, v2 = CARDS["longbench"], CARDS["longbench_v2"]
@@ -168,7 +168,7 @@ def test_the_official_prompt_files_are_those_of_the_cards():
 
 @pytest.mark.shared
 def test_the_published_predictions_have_the_questions_of_the_card():
-    path = SHARED / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
+    path = DATA / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
     if not path.is_file():
         pytest.skip(NEEDED)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from evalkit.config import PromptConfig
+from evalkit.config.run import PromptConfig
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError, Sample
 from evalkit.data import model_templates
 from evalkit.data.sources import LONG_CONTEXT_EVAL, locate
-from evalkit.prompts import ChatRenderer
-from evalkit.recipe import parse
-from evalkit.types import EvalkitError, Sample
+from evalkit.prompts.renderer import ChatRenderer
 
 OWN = {
     "plain": "{task_template}",

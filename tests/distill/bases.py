@@ -7,11 +7,11 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from distill.fp8 import quantise
-from distill.model import fingerprint, weight_files
+from distill.checkpoint.fp8 import quantise
+from distill.models.load import fingerprint, weight_files
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.checkpoint import save_indexer
-from evalkit.dsa.families import seam
+from evalkit.dsa.families.registry import seam
+from evalkit.dsa.indexer_checkpoint import save_indexer
 from tests.dsa.tiny import build
 
 BLOCK = (16, 16)

@@ -6,12 +6,12 @@ import hashlib
 
 import torch
 
-from distill.capture import Batch, run
-from distill.config import DistillConfig
-from distill.step import make_plan
-from distill.student import Students
+from distill.config.train import DistillConfig
+from distill.models.forward import Batch, run
+from distill.models.student import Students
+from distill.training.step import make_plan
 from evalkit.dsa import ReuseSchedule, index_features
-from evalkit.dsa.families import seam
+from evalkit.dsa.families.registry import seam
 from tests.dsa.tiny import tokens
 
 LENGTH = 48

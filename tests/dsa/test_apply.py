@@ -14,7 +14,7 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
-from evalkit.dsa.families import seam
+from evalkit.dsa.families.registry import seam
 from tests.dsa.tiny import CLASSES, LAYERS, TOPK, build, output, tokens
 
 MAIN = ("deepseek_v32", "glm_moe_dsa", "deepseek_v4")
@@ -374,7 +374,7 @@ def test_other_models_are_refused_by_name():
     with pytest.raises(UnsupportedModelError, match="llama is not supported: it has no lightning"):
         with apply_schedule(llama, ReuseSchedule.uniform(1)):
             pass
-    from evalkit.dsa.families import family_of
+    from evalkit.dsa.families.registry import family_of
 
     for name, reason in (("qwen4_exp_text", "token mask"), ("minimax_m3_vl_text", "blocks")):
         with pytest.raises(UnsupportedModelError, match=reason):
@@ -387,7 +387,7 @@ def test_every_indexer_of_the_installed_library_is_accounted_for():
 
     import transformers
 
-    from evalkit.dsa.families import _REFUSED, FAMILIES
+    from evalkit.dsa.families.registry import _REFUSED, FAMILIES
 
     known = {name.removesuffix("_text") for name in [*FAMILIES, *_REFUSED]}
     models = Path(transformers.__file__).parent / "models"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from evalkit.config import ArmConfig, HfConfig
+from evalkit.config.run import ArmConfig, HfConfig
+from evalkit.core.types import EvalkitError, Sample
 from evalkit.dsa import ReuseSchedule
-from evalkit.engines.hf import HfEngine
-from evalkit.prompts import ChatRenderer, load_tokenizer
-from evalkit.types import EvalkitError, Sample
+from evalkit.engines.hf.engine import HfEngine
+from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
 
 ARM = ArmConfig(name="arm")
 WORDS = "The grass is green. The sky is blue. Here we go. There and back again. 4821 7730 "

@@ -6,11 +6,11 @@ import math
 import pytest
 import yaml
 
+from evalkit.core.types import EvalkitError, SampleScore
 from evalkit.exporters import export
 from evalkit.importers import import_predictions
-from evalkit.score import score_run
-from evalkit.store import RunStore, append_jsonl
-from evalkit.types import EvalkitError, SampleScore
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore, append_jsonl
 from tests.importers.files import lines, qa, read_jsonl, ruler, trec
 
 

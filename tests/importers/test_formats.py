@@ -2,19 +2,19 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import BadField
 from evalkit.importers import import_predictions, kvpress
-from evalkit.score import score_run
-from evalkit.store import RunStore, append_jsonl
-from evalkit.types import EvalkitError
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore, append_jsonl
 from tests.importers.files import lines, needle, qa, ruler, sample_log, trec, v2
+from tests.paths import SHARED
 
 QASPER, V2 = "longbench/qasper", "longbench-v2/0shot"
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+DATA = SHARED / "data"
 
 
 @pytest.fixture
@@ -123,9 +123,9 @@ def test_several_results_files_are_refused(tmp_path, store):
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data")
 def test_published_longbench_v2_responses(store):
-    path = SHARED / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
+    path = DATA / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
     report = import_predictions("longbench_v2", path, "exaone", store)
     assert (report.records, report.problems) == (502, ())
     assert "longbench-v2/0shot: 502 samples, the benchmark has 503" in report.lines()
@@ -212,7 +212,7 @@ def test_needle_results_are_cells_of_a_grid(tmp_path, store):
     assert scores(store)["kamradt@2000/50/1"] == 0
     assert store.read_items()["kamradt@1000/50/1"]["meta"] == {"length": 1000, "depth": 50}
     assert store.read_samples("a")["kamradt@1000/50/1"]["extra"] == {"judge_score": 10}
-    from evalkit.report.heatmap import sections
+    from evalkit.report.plots.heatmap import sections
 
     assert list(sections(store.read_items())) == ["kamradt"]
 
@@ -254,9 +254,9 @@ def test_results_of_several_models_are_refused(tmp_path, store):
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data")
 def test_published_needle_responses(store):
-    path = SHARED / "needle" / "claude-2.1_responses.jsonl"
+    path = DATA / "needle" / "claude-2.1_responses.jsonl"
     report = import_predictions("needle_kamradt", path, "claude", store)
     assert (report.records, len(report.tasks), report.problems) == (1376, 35, ())
     rows = store.read_samples("claude")

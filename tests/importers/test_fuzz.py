@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.types import EvalkitError
 from evalkit.importers import FORMATS, import_predictions
-from evalkit.score import score_run
-from evalkit.store import RunStore
-from evalkit.types import EvalkitError
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore
 from tests.importers.files import needle, qa, ruler, sample_log, trec, v2
 
 FILES = {

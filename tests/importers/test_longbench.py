@@ -2,19 +2,19 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
-from evalkit.compare import compare_run
+from evalkit.analysis.compare import compare_run
+from evalkit.core.types import EvalkitError, SampleScore
 from evalkit.importers import import_predictions
-from evalkit.score import score_run
-from evalkit.store import RunStore
-from evalkit.types import EvalkitError, SampleScore
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore
 from tests.importers.files import lines, qa, read_jsonl, trec
+from tests.paths import SHARED
 
-RUNS = Path(__file__).parents[3] / "shared" / "data" / "longbench_predictions"
-FULL, SHARED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
+RUNS = SHARED / "data" / "longbench_predictions"
+FULL, REUSED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
 
 
 @pytest.fixture
@@ -344,11 +344,11 @@ def test_a_part_of_a_run_that_was_begun_twice(tmp_path, store):
 @pytest.mark.shared
 @pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/longbench_predictions")
 def test_the_two_published_runs(tmp_path, store):
-    for arm in (FULL, SHARED):
+    for arm in (FULL, REUSED):
         report = bring(RUNS / arm, arm, store)
         assert (report.records, report.problems, report.coverage) == (4750, (), ())
         assert all(not task.repeated for task in report.tasks.values())
-    for arm in (FULL, SHARED):
+    for arm in (FULL, REUSED):
         text = (RUNS / arm / "per_sample_official.json").read_text(encoding="utf-8")
         official = json.loads(text)["difflib"]
         scores = (
@@ -358,15 +358,15 @@ def test_the_two_published_runs(tmp_path, store):
         )
         store.write_scores(arm, scores)
     comparison = compare_run(store, FULL)
-    rows = [row for row in comparison.result.rows if row.arm == SHARED and row.task != "macro"]
+    rows = [row for row in comparison.result.rows if row.arm == REUSED and row.task != "macro"]
     assert len(rows) == 21
     assert all(row.result.low <= row.result.delta <= row.result.high for row in rows)
     assert rows[0].score == pytest.approx(0.3143, abs=5e-5)
     # 34 lines of a run that was cut short, in front of the whole one
     broken = tmp_path / "broken"
-    shutil.copytree(RUNS / SHARED, broken)
+    shutil.copytree(RUNS / REUSED, broken)
     whole = (broken / "trec.jsonl").read_text(encoding="utf-8").splitlines()
     lines(broken / "trec.jsonl", [*whole[:34], *whole])
     report = bring(broken, "broken", store)
     assert len(report.tasks["longbench/trec"].repeated) == 34
-    assert store.read_samples("broken") == store.read_samples(SHARED)
+    assert store.read_samples("broken") == store.read_samples(REUSED)

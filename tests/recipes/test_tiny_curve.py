@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.compare import as_rows, compare_run
-from evalkit.config import RunConfig
-from evalkit.plan import plan
-from evalkit.recipe import load
-from evalkit.runner import run
-from evalkit.score import score_run
-from evalkit.store import RunStore
+from evalkit.analysis.compare import as_rows, compare_run
+from evalkit.config.run import RunConfig
+from evalkit.core.recipe import load
+from evalkit.run.plan import plan
+from evalkit.run.runner import run
+from evalkit.run.scoring import score_run
+from evalkit.run.store import RunStore
 
 RECIPE = Path("recipes/eval/demo.toml")
 ARMS = ("baseline", "IndexCache 1/4", "IndexCache 1/8")

@@ -2,9 +2,9 @@
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.tasks.needle import draft
 from evalkit.tasks.ruler import niah, templates
-from evalkit.types import EvalkitError
 from recipes.tiny import wording
 
 

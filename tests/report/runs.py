@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evalkit.config import CompareConfig
+from evalkit.config.run import CompareConfig
 from evalkit.dsa.schedule import ReuseSchedule
-from evalkit.store import RunStore
+from evalkit.run.store import RunStore
 
 LAYERS = 8
 SECRET = "host-17.example.internal"

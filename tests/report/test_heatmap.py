@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evalkit.report.heatmap import draw, draw_difference, heat, save, sections, write
-from evalkit.store import RunStore, append_jsonl
-from evalkit.types import EvalkitError, SampleScore
+from evalkit.core.types import EvalkitError, SampleScore
+from evalkit.report.plots.heatmap import draw, draw_difference, heat, save, sections, write
+from evalkit.run.store import RunStore, append_jsonl
 
 LENGTHS, DEPTHS = (1000, 2000, 4000), (0.0, 50.0, 100.0)
 

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from evalkit.compare import compare_run
+from evalkit.analysis.compare import compare_run
 from evalkit.report import html
-from evalkit.report.browser import KEEP_ALL, samples, script_json
+from evalkit.report.sample_browser import KEEP_ALL, samples, script_json
 from tests.report.runs import ARMS, SCRIPT, make
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from evalkit.compare import compare_run
-from evalkit.report import html, plots, speed
-from evalkit.types import EvalkitError
+from evalkit.analysis.compare import compare_run
+from evalkit.core.types import EvalkitError
+from evalkit.report import html, speed
+from evalkit.report.plots import write
 from tests.report.runs import ARMS, make
 
 RATIO = {"value": 1.137, "low": 1.11, "high": 1.16}
@@ -34,7 +35,7 @@ def test_speed_stands_beside_quality(tmp_path):
     assert rows[1][1:3] == ("1.137", "[1.110, 1.160]")
     assert rows[1][5] == comparison.result.row("IndexCache 1/2").verdict
     assert "NOT EVALUATED" in rows[2]
-    files = plots.write(store, comparison, tmp_path / "plots")
+    files = write.write(store, comparison, tmp_path / "plots")
     assert tmp_path / "plots" / "speed.svg" in files
 
 

@@ -1,13 +1,9 @@
 """What the LongBench scorer tests share."""
 
 import json
-from pathlib import Path
 
 from evalkit.scorers import score
 from evalkit.tasks.longbench import scoring_meta, tasks
-
-GOLDEN = Path(__file__).parents[1] / "golden"
-SHARED = Path(__file__).parents[3] / "shared"
 
 
 def scored(task, prediction, answers, all_classes=None, **more):

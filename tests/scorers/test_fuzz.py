@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import METRICS, flags, score
-from evalkit.types import EvalkitError
 
 # Any character, lone surrogates among them, and pieces that the metrics look for.
 PIECES = ["Paragraph ", "段落", "第十二段", "17", "٣", "１", "<think>", "</think>", "A", ")", "."]

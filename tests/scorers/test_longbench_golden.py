@@ -6,7 +6,8 @@ import pytest
 
 from evalkit.scorers import score
 from evalkit.scorers.choice import official_letter, strict_letter
-from tests.scorers.longbench import GOLDEN, SHARED, lines, scored
+from tests.paths import GOLDEN, SHARED
+from tests.scorers.longbench import lines, scored
 
 VECTORS = json.loads((GOLDEN / "longbench_metrics.json").read_text(encoding="utf-8"))
 INVENTED = lines(GOLDEN / "longbench_invented.jsonl")

@@ -1,26 +1,26 @@
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
-from evalkit.types import EvalkitError
+from tests.paths import GOLDEN, SHARED
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ruler_scoring.json").read_text())
+OFFICIAL = json.loads((GOLDEN / "ruler_scoring.json").read_text())
 NAMES = {"string_match_all": "ruler_all", "string_match_part": "ruler_part"}
 MATCHES = ("ruler_all", "ruler_part", "needle_exact")
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["prediction"][:20])
+@pytest.mark.parametrize("case", OFFICIAL, ids=lambda case: case["prediction"][:20])
 def test_golden_values_of_the_official_scorer(case):
     found = score(NAMES[case["metric"]], case["prediction"], tuple(case["refs"]))
     assert found == case["score"]
 
 
 def test_there_are_golden_values_for_both_metrics():
-    assert {case["metric"] for case in GOLDEN} == set(NAMES)
+    assert {case["metric"] for case in OFFICIAL} == set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_unknown_metrics_and_missing_references_are_refused():
 @pytest.mark.shared
 def test_published_answers_of_a_real_needle_run_score_as_the_judge_did():
     """1 376 answers of the original test: both key words against a judge's 7 of 10 and more."""
-    path = Path(__file__).parents[3] / "shared" / "data" / "needle" / "claude-2.1_responses.jsonl"
+    path = SHARED / "data" / "needle" / "claude-2.1_responses.jsonl"
     if not path.is_file():
         pytest.skip("needs ../shared, which is not beside this checkout")
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

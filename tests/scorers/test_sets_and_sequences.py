@@ -2,7 +2,6 @@
 
 import json
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,8 +9,9 @@ from hypothesis import strategies as st
 
 from evalkit.scorers import score
 from evalkit.scorers.sets import final_list
+from tests.paths import SHARED
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "needle" / "claude-2.1_responses.jsonl"
+RESPONSES = SHARED / "data" / "needle" / "claude-2.1_responses.jsonl"
 GOLD = ("a1", "b2", "c3")
 
 
@@ -102,9 +102,9 @@ def test_all_key_phrases_must_occur(answer, right):
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_file(), reason="needs ../shared/data/needle")
+@pytest.mark.skipif(not RESPONSES.is_file(), reason="needs ../shared/data/needle")
 def test_key_phrases_agree_with_the_published_judge():
-    rows = [json.loads(line) for line in SHARED.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in RESPONSES.read_text(encoding="utf-8").splitlines()]
     right = [
         score("needle_phrases", r["model_response"], ("sandwich", "Dolores Park")) for r in rows
     ]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import flags, score
 from evalkit.scorers.choice import strict_letter
-from evalkit.types import EvalkitError
 from tests.scorers.longbench import scored
 
 CLASSES = ["Tide", "Tide pool", "Tide pool snail", "Lamp"]

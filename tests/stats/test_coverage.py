@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evalkit.stats import paired_arms
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
 
 
 def share_covered(d: np.ndarray, truth: float, **options: object) -> float:

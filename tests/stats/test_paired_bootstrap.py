@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats as sps
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats import paired_bootstrap, paired_bootstrap_arms
-from evalkit.types import EvalkitError
 
 METHODS = ["bca", "percentile", "studentized"]
 
@@ -45,7 +45,7 @@ def test_percentile_equals_the_exact_bootstrap_distribution():
 
 def test_bca_level_by_hand():
     # z0 and a from the definition, applied to the same replicates
-    from evalkit.stats.endpoints import Replicates, interval
+    from evalkit.stats.bootstrap_endpoints import Replicates, interval
 
     theta = np.round(np.random.default_rng(5).gamma(2.0, size=9999), 9)
     center, a = 1.9, 0.07
@@ -59,7 +59,7 @@ def test_bca_level_by_hand():
 
 
 def test_acceleration_by_hand():
-    from evalkit.stats.endpoints import acceleration
+    from evalkit.stats.bootstrap_endpoints import acceleration
 
     values = np.array([-1.0, -1.0, 2.0])
     assert acceleration([values], [1.0]) == pytest.approx(6.0 / (6.0 * 6.0**1.5))

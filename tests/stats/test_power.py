@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from scipy import stats as sps
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats import (
     MACRO,
     Spread,
     assumed_spread,
     components,
     paired_difference,
-    plan,
     power_of,
+    power_table,
     samples_needed,
     smallest_effect,
     smallest_margin,
     spread_of,
 )
-from evalkit.stats.intervals import null_variance
-from evalkit.types import EvalkitError
+from evalkit.stats.closed_form_intervals import null_variance
 
 
 def test_nothing_differs_by_hand():
@@ -100,7 +100,7 @@ def test_clusters_of_a_pilot_raise_the_needed_n():
 
 
 def test_plan_says_step_and_noise():
-    rows = plan(
+    rows = power_table(
         {"longbench_v2": assumed_spread(0.2), "needle": assumed_spread(0.0)},
         {"longbench_v2": 503, "needle": 50},
         margin=0.02,
@@ -122,11 +122,13 @@ def test_plan_says_step_and_noise():
 
 def test_plan_warns_of_small_pilots():
     pilot = spread_of([1, 1, 0, 1], [1, 0, 1, 1])
-    rows = plan({"qa": pilot}, {"qa": 100}, 0.05)
+    rows = power_table({"qa": pilot}, {"qa": 100}, 0.05)
     assert rows[0].caution is not None
     assert "pilot of 4 samples" in rows[0].caution
     same = spread_of([1.0] * 40, [1.0] * 40)
-    assert "no sample of the pilot differs" in plan({"qa": same}, {"qa": 100}, 0.05)[0].caution
+    assert (
+        "no sample of the pilot differs" in power_table({"qa": same}, {"qa": 100}, 0.05)[0].caution
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,8 @@ def test_plan_warns_of_small_pilots():
         lambda: assumed_spread(1.5),
         lambda: assumed_spread(0.1, delta=0.2),
         lambda: spread_of([1], [0]),
-        lambda: plan({}, {}, 0.01),
-        lambda: plan({"qa": assumed_spread(0.1)}, {}, 0.01),
+        lambda: power_table({}, {}, 0.01),
+        lambda: power_table({"qa": assumed_spread(0.1)}, {}, 0.01),
         lambda: components([[1, 0]], [[1, 0]]),
         lambda: components([[1], [0]], [[1], [0]]),
         lambda: components([[1, 0], [0, 1]], [[1, 0]]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats import MACRO, ArmScores, Options, compare, holm, paired_bootstrap
-from evalkit.types import EvalkitError
 
 FAST = Options(n_resamples=2000, method="bca")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +11,10 @@ import pytest
 from scipy import stats as sps
 
 from evalkit.stats import ArmScores, compare, paired_bootstrap
+from tests.paths import SHARED
 
-RUNS = Path(__file__).parents[3] / "shared" / "data" / "longbench_predictions"
-FULL, SHARED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
+RUNS = SHARED / "data" / "longbench_predictions"
+FULL, REUSED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
 
 pytestmark = [
     pytest.mark.shared,
@@ -26,7 +26,7 @@ pytestmark = [
 def tasks() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Per task the scores of both runs, [n] each."""
     found = []
-    for run in (SHARED, FULL):
+    for run in (REUSED, FULL):
         text = (RUNS / run / "per_sample_official.json").read_text(encoding="utf-8")
         found.append(json.loads(text)["difflib"])
     return {task: (np.array(found[0][task]), np.array(found[1][task])) for task in found[0]}

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.stats import QUESTIONS, confidence_sequence, sampling_order, sequential_verdicts
-from evalkit.stats.sequence import first_refuted, log_capital
-from evalkit.types import EvalkitError
+from evalkit.stats.confidence_sequence import first_refuted, log_capital
 
 
 def differences(n: int, discordance: float, delta: float, seed: int = 0) -> np.ndarray:

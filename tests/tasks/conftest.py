@@ -1,14 +1,11 @@
 """Fixtures of the task tests: renderers, RULER wording, and what lies outside the repository."""
 
-from pathlib import Path
-
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, locate
-from evalkit.types import EvalkitError
+from tests.paths import SHARED
 from tests.tasks.fakes import FakeRenderer, own_specs
-
-SHARED = Path(__file__).parents[3] / "shared"
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import zlib
 from dataclasses import asdict
 from pathlib import Path
 
+from evalkit.core.types import Prompt, Sample
 from evalkit.tasks.ruler import RulerConfig, build, templates
-from evalkit.types import Prompt, Sample
 
 PIECE = re.compile(r" ?[A-Za-z]+|\d{1,3}|\s|[^\sA-Za-z\d]")
 

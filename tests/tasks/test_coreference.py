@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.recipe import parse
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
 from evalkit.tasks.coreference import CoreferenceConfig, build
 from evalkit.tasks.coreference.draft import ordinal
-from evalkit.types import EvalkitError
+from tests.paths import ROOT
 from tests.tasks.fakes import FakeRenderer, digest
 
-ROOT = Path(__file__).parents[2]
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6}
 ORDINALS |= {"seventh": 7, "eighth": 8} | {f"{n}th": n for n in range(9, 20)}
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.recipe import parse
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
 from evalkit.tasks.graphwalk import GraphWalkConfig, build
-from evalkit.types import EvalkitError
+from tests.paths import ROOT
 from tests.tasks.fakes import FakeRenderer, FakeTokenizer, digest
 
-ROOT = Path(__file__).parents[2]
 EDGE = re.compile(r"edge (\S+) -> (\S+)")
 
 

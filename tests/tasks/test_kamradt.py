@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.recipe import parse
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
-from evalkit.tasks.needle.presets.kamradt import (
+from evalkit.tasks.needle.kamradt import (
     NEEDLE,
     KamradtConfig,
     Lengths,
     build,
     place,
 )
-from evalkit.types import EvalkitError
 from tests.tasks.fakes import FakeRenderer
 
 PIECES = re.compile(r"\s|[^\s\w]|\w+")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.recipe import parse
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
 from evalkit.tasks.longbench import LongBenchConfig, build, records, tasks
 from evalkit.tasks.longbench.prompts import template
 from evalkit.tasks.registry import describe
-from evalkit.types import EvalkitError
 from tests.tasks.words import (
     PROMPTS,
     WordRenderer,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.data import cards
-from evalkit.recipe import parse
 from evalkit.scorers import score
 from evalkit.tasks.longbench_v2 import LongBenchV2Config, baselines, build, items, slices
-from evalkit.types import EvalkitError
 from tests.tasks.words import WordRenderer
 
 CHOICES = "$Q$\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n(D) $C_D$\n"

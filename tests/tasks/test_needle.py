@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.data.sentences import split
-from evalkit.recipe import parse
 from evalkit.scorers import score
 from evalkit.tasks.needle import NeedleConfig, build, haystacks
 from evalkit.tasks.needle.config import Spacing
 from evalkit.tasks.needle.draft import listed, place
-from evalkit.types import EvalkitError
 from tests.tasks.fakes import FakeRenderer
 
 PROSE = " ".join(f"This is sentence number {i} of a long tale." for i in range(300))

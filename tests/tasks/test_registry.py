@@ -6,10 +6,11 @@ from typing import Any, get_args
 
 import pytest
 
-from evalkit.recipe import Strict, canonical_hash, parse
+from evalkit.core.recipe import Strict, canonical_hash, parse
+from evalkit.core.types import EvalkitError
 from evalkit.tasks.base import samples
 from evalkit.tasks.registry import BUILDERS, TaskConfig, build, build_all
-from evalkit.types import EvalkitError
+from tests.paths import ROOT
 from tests.tasks.fakes import FakeRenderer
 
 
@@ -83,4 +84,4 @@ def test_tasks_and_scorers_load_without_torch_transformers_or_the_network():
         "bad = {'torch', 'transformers', 'scipy', 'numpy'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.tasks.rng import permutation, rng
+from evalkit.tasks.common.rng import permutation, rng
 
 
 def test_equal_parts_give_equal_numbers_and_others_do_not():

@@ -6,22 +6,21 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.recipe import parse
+from evalkit.core.types import EvalkitError
 from evalkit.data.documents import Pool, Question
-from evalkit.recipe import parse
-from evalkit.tasks.fit import Fitter
+from evalkit.tasks.common.fit_length import Fitter
 from evalkit.tasks.ruler import RulerConfig, build
 from evalkit.tasks.ruler.task import FAMILIES
-from evalkit.types import EvalkitError
+from tests.paths import ROOT
 from tests.tasks.fakes import TASKS, FakeRenderer, FakeTokenizer, digest, ruler
 
 pytestmark = pytest.mark.usefixtures("own_wording")
-ROOT = Path(__file__).parents[2]
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 LENGTHS = {"vt": 1024, "cwe": 1024, "niah_multikey_3": 1024}
 CELLS = [(name, LENGTHS.get(name, 512)) for name in TASKS]

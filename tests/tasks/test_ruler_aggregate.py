@@ -1,14 +1,14 @@
 """RULER's summary numbers against the published leaderboard and by hand."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from evalkit.tasks.ruler.aggregate import OFFICIAL_LENGTHS, aggregate, weighted
 from evalkit.tasks.ruler.config import NAMES
+from tests.paths import GOLDEN
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ruler_leaderboard.json").read_text())
+LEADERBOARD = json.loads((GOLDEN / "ruler_leaderboard.json").read_text())
 
 
 def cells(scores, lengths=OFFICIAL_LENGTHS, names=NAMES):
@@ -21,9 +21,9 @@ def cells(scores, lengths=OFFICIAL_LENGTHS, names=NAMES):
     return found
 
 
-@pytest.mark.parametrize("model", GOLDEN["rows"])
+@pytest.mark.parametrize("model", LEADERBOARD["rows"])
 def test_published_rows_are_reproduced(model):
-    scores, average, increasing, decreasing, effective = GOLDEN["rows"][model]
+    scores, average, increasing, decreasing, effective = LEADERBOARD["rows"][model]
     result = aggregate(cells([score / 100 for score in scores]))
     assert [100 * row.score for row in result.lengths] == pytest.approx(scores)
     assert 100 * result.average == pytest.approx(average, abs=0.1)

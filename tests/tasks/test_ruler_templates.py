@@ -2,8 +2,8 @@
 
 import pytest
 
+from evalkit.core.types import EvalkitError
 from evalkit.tasks.ruler.templates import parse
-from evalkit.types import EvalkitError
 
 
 @pytest.mark.parametrize(

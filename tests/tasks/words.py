@@ -5,7 +5,7 @@ import json
 import re
 import zipfile
 
-from evalkit.types import Prompt
+from evalkit.core.types import Prompt
 
 PIECE = re.compile(r"\s?[^\s]+|\s")
 

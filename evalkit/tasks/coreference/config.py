@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from evalkit.recipe import Strict
+from evalkit.core.recipe import Strict
 
 Positive = Annotated[int, Field(gt=0)]
 

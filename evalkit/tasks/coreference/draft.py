@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from evalkit.core.types import Sample
+from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.coreference.text import Request
-from evalkit.tasks.fit import Grid
-from evalkit.types import Sample
 
 INTRO = (
     "Below is a conversation between a user and a writer. Some requests occur more than once, each"
@@ -58,7 +58,7 @@ class CoreferenceDraft:
         return self._ends[units]
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         self._draw(units)
         count = len(self.replies)
         places = sorted(self.places(units).choices(range(units + 1), k=count))

@@ -9,12 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.tasks.common.fit_length import Fitter, Grid
+from evalkit.tasks.common.rng import rng
 from evalkit.tasks.coreference.config import CoreferenceConfig
 from evalkit.tasks.coreference.draft import CoreferenceDraft, Round
 from evalkit.tasks.coreference.text import Request, nearby, reply, request
-from evalkit.tasks.fit import Fitter, Grid
-from evalkit.tasks.rng import rng
-from evalkit.types import EvalkitError, Renderer, Sample
 
 FINE = 32768
 """Up to this length conversations grow by single rounds, beyond it by 1/32768 of the length."""

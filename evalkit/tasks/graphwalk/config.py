@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from evalkit.recipe import Strict
-from evalkit.tasks.words import WordSource
+from evalkit.core.recipe import Strict
+from evalkit.tasks.common.word_streams import WordSource
 
 Positive = Annotated[int, Field(gt=0)]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from evalkit.tasks.fit import Grid
+from evalkit.core.types import Sample
+from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.graphwalk.graph import Core, Edge
-from evalkit.types import Sample
 
 INTRO = (
     "A directed graph is given as a list of edges, one a line; the order of the lines means"
@@ -59,7 +59,7 @@ class GraphDraft:
         return units
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         self._drawn.extend(islice(self.further, max(0, units - len(self._drawn))))
         edges = [*self.core.edges, *self._drawn[:units]]
         self.order(units).shuffle(edges)

@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evalkit.tasks.fit import Fitter, Grid
+from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.tasks.common.fit_length import Fitter, Grid
+from evalkit.tasks.common.rng import permutation, rng
+from evalkit.tasks.common.word_streams import read_words
 from evalkit.tasks.graphwalk import graph
 from evalkit.tasks.graphwalk.config import REASONING, GraphWalkConfig
 from evalkit.tasks.graphwalk.draft import PREFIX, GraphDraft
-from evalkit.tasks.rng import permutation, rng
-from evalkit.tasks.words import read_words
-from evalkit.types import EvalkitError, Renderer, Sample
 
 FINE = 4096
 """Up to this length graphs grow by single edges, beyond it by 1/4096 of the length."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from evalkit.recipe import Strict
+from evalkit.core.recipe import Strict
 from evalkit.tasks.longbench.facts import in_e, tasks
 from evalkit.tasks.longbench.suites import suites
 

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from evalkit.core.recipe import Strict, parse
 from evalkit.data import cards
-from evalkit.recipe import Strict, parse
 
 CARD = "longbench"
 BINS = ("0-4k", "4-8k", "8k+")

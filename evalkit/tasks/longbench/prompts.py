@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sources import locate, of_card
 from evalkit.tasks.longbench.facts import CARD
-from evalkit.types import EvalkitError
 
 FILES = {"prompts": "dataset2prompt.json", "lengths": "dataset2maxlen.json"}
 """Sources of the card, and their file names."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from evalkit.core.types import EvalkitError
 from evalkit.data import archive
 from evalkit.data.cache import sha256
 from evalkit.data.records import (
@@ -23,7 +24,6 @@ from evalkit.data.records import (
 )
 from evalkit.data.sources import locate, of_card
 from evalkit.tasks.longbench.facts import CARD, Facts, tasks
-from evalkit.types import EvalkitError
 
 
 @dataclass(frozen=True, slots=True)

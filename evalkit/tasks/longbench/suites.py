@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from evalkit.recipe import Strict, parse
+from evalkit.core.recipe import Strict, parse
 from evalkit.tasks.longbench.facts import BINS, tasks, toml
 
 

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from evalkit.core.types import EvalkitError, Renderer, Sample
 from evalkit.data.records import refuse
-from evalkit.tasks import middle
+from evalkit.tasks.common import truncate_middle
 from evalkit.tasks.longbench import prompts, records
 from evalkit.tasks.longbench.config import LongBenchConfig
 from evalkit.tasks.longbench.facts import BINS, Facts, bin_of, official_count, scoring_meta, tasks
 from evalkit.tasks.longbench.suites import cell
-from evalkit.types import EvalkitError, Renderer, Sample
 
 T = TypeVar("T")
 
@@ -82,9 +82,9 @@ class LongBenchTask:
         line, record = self._file.records[self._lines[index]]
         before, after = self._template.around(record.input)
         whole = before + record.context + after
-        cut = middle.halves(whole, renderer.tokenizer, self.config.limit)
+        cut = truncate_middle.halves(whole, renderer.tokenizer, self.config.limit)
         spans = record.answers if self.facts.span else ()
-        survived = middle.survives(cut, before, record.context, after, spans)
+        survived = truncate_middle.survives(cut, before, record.context, after, spans)
         context = hashlib.sha256(record.context.encode()).hexdigest()
         return Sample(
             id=f"{self.name}/{index}",
@@ -100,7 +100,7 @@ class LongBenchTask:
         )
 
     def _meta(
-        self, line: int, record: records.Record, cut: middle.Cut, survived: bool | None
+        self, line: int, record: records.Record, cut: truncate_middle.Cut, survived: bool | None
     ) -> dict[str, Any]:
         meta: dict[str, Any] = {
             "length": record.length,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from evalkit.recipe import Strict
+from evalkit.core.recipe import Strict
 
 Mode = Literal["0shot", "0shot_cot", "0shot_no_context", "0shot_rag"]
 DESCRIPTIONS: dict[Mode, str] = {

@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.records import MAX_LINE, BadField, Problem, integer, kind, one_of, parsed, text
 from evalkit.data.sources import locate, of_card
-from evalkit.types import EvalkitError
 
 CARD = "longbench_v2"
 LETTERS = ("A", "B", "C", "D")

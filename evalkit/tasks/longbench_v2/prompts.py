@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from evalkit.core.types import EvalkitError, Followup
 from evalkit.data.sources import locate, of_card
 from evalkit.tasks.longbench_v2.items import CARD
-from evalkit.types import EvalkitError, Followup
 
 _PLACE = re.compile(r"\$(DOC|Q|C_[A-D])\$")
 NEEDED = ("$Q$", "$C_A$", "$C_B$", "$C_C$", "$C_D$")

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError, Followup, Renderer, Sample
 from evalkit.data import cards
 from evalkit.data.cache import sha256
 from evalkit.data.records import refuse
 from evalkit.data.sources import of_card
-from evalkit.tasks import middle
+from evalkit.tasks.common import truncate_middle
 from evalkit.tasks.longbench_v2 import items, prompts
 from evalkit.tasks.longbench_v2.config import LongBenchV2Config, Mode
-from evalkit.types import EvalkitError, Followup, Renderer, Sample
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LongBenchV2Task:
         values = {"DOC": document, "Q": item.question}
         values |= {f"C_{c}": text for c, text in zip(items.LETTERS, item.choices, strict=True)}
         prompt = prompts.load(self.prompts_folder, self.mode).fill(values)
-        cut = middle.joined(prompt, renderer.tokenizer, self.config.limit)
+        cut = truncate_middle.joined(prompt, renderer.tokenizer, self.config.limit)
         two_calls = self.mode == "0shot_cot"
         text_hash = hashlib.sha256(self._index.context(item).encode()).hexdigest()
         return Sample(

@@ -1,7 +1,8 @@
 """Needle in a haystack: a grid of lengths, depths and repeats with random keys and values."""
 
 from evalkit.tasks.needle.config import NeedleConfig
-from evalkit.tasks.needle.presets import KamradtConfig, KamradtTask, build_kamradt
+from evalkit.tasks.needle.kamradt import KamradtConfig, KamradtTask
+from evalkit.tasks.needle.kamradt import build as build_kamradt
 from evalkit.tasks.needle.task import NeedleTask, build
 
 __all__ = [

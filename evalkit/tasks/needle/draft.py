@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evalkit.tasks.fit import Grid
+from evalkit.core.types import Sample
+from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.needle.haystacks import Haystack
-from evalkit.types import Sample
 
 NEEDLE = "The access code for {key} is {value}."
 PROMPT = "Somewhere in the text below there are access codes. Remember them.\n\n{context}\n\n"
@@ -40,11 +40,11 @@ class NeedleDraft:
     finish: Callable[..., Sample]
 
     def size(self, units: int) -> float:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         return self.haystack.size(units)
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         gap = (100 - self.depth) / len(self.asked)
         depths = [self.depth + i * gap for i in range(len(self.asked))]
         placed = [(place(d, units), NEEDLE.format(key=k, value=v)) for k, v, d in self.others]

@@ -9,15 +9,15 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.types import EvalkitError, Renderer, Sample
 from evalkit.data.essays import essays
 from evalkit.data.sentences import split
-from evalkit.tasks.fit import Fitter, Grid
+from evalkit.tasks.common.fit_length import Fitter, Grid
+from evalkit.tasks.common.rng import rng
+from evalkit.tasks.common.word_streams import numbers, pairs, read_words, uuids
 from evalkit.tasks.needle import haystacks
 from evalkit.tasks.needle.config import NeedleConfig
 from evalkit.tasks.needle.draft import NEEDLE, NeedleDraft
-from evalkit.tasks.rng import rng
-from evalkit.tasks.words import numbers, pairs, read_words, uuids
-from evalkit.types import EvalkitError, Renderer, Sample
 
 TOKENS_PER_VALUE = 48
 FINE = 4096

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evalkit.tasks.fit import Grid
-from evalkit.tasks.rng import rng
+from evalkit.core.types import EvalkitError, Sample
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.rng import rng
+from evalkit.tasks.common.word_streams import numbers, pairs, uuids
 from evalkit.tasks.ruler.templates import Spec
-from evalkit.tasks.words import numbers, pairs, uuids
-from evalkit.types import EvalkitError, Sample
 
 SHORT = 4096
 """Below this length the official scripts take smaller steps and shorter lists."""

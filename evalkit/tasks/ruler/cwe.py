@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 
-from evalkit.tasks.fit import Grid
+from evalkit.core.types import Renderer, Sample
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.word_streams import wordlist
 from evalkit.tasks.ruler.cell import SHORT, Cell
-from evalkit.tasks.words import wordlist
-from evalkit.types import Renderer, Sample
 
 
 class CommonWords:
@@ -43,7 +43,7 @@ class CommonWords:
         return often * self._common_tokens + seldom * self._letters[units - self._common] / 4
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         spec = self._cell.spec
         context = self._numbered(f"order/{units}", self._words[:units], *self._repeats)
         solved = spec.template.format(context=self._example, query="") + spec.answer_prefix

@@ -6,10 +6,10 @@ import math
 from itertools import islice, takewhile
 from string import ascii_lowercase
 
-from evalkit.tasks.fit import Grid
-from evalkit.tasks.rng import permutation
+from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.rng import permutation
 from evalkit.tasks.ruler.cell import Cell
-from evalkit.types import EvalkitError, Renderer, Sample
 
 LETTERS = 6
 ASKED = 3
@@ -48,7 +48,7 @@ class FrequentWords:
         return sum(int(units * share) * tokens for share, tokens in counted)
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         spec = self._cell.spec
         counts = list(takewhile(bool, (int(units * share) for share in self._shares)))
         entries = list[str]()

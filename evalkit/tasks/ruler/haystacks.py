@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Protocol
 
 from evalkit.data.essays import Prose
-from evalkit.tasks.fit import Grid
+from evalkit.tasks.common.fit_length import Grid
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 DEPTHS = tuple(round(100 * i / 39) for i in range(40))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from evalkit.core.types import EvalkitError, Renderer, Sample
 from evalkit.data.essays import essays
-from evalkit.tasks.fit import Grid
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.word_streams import listed
 from evalkit.tasks.ruler.cell import SHORT, Cell
 from evalkit.tasks.ruler.haystacks import DEPTHS, Essays, Haystack, distractors, noise
 from evalkit.tasks.ruler.templates import Spec
-from evalkit.tasks.words import listed
-from evalkit.types import EvalkitError, Renderer, Sample
 
 NEEDLE = "One of the special magic {kind} for {key} is: {value}."
 
@@ -43,11 +43,11 @@ class Niah:
         return self._haystack.grid
 
     def size(self, units: int) -> float:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         return self._haystack.size(units)
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         lines = [self._line(key, value) for key, value in self._needles]
         source = self._cell.rng(self._index, f"places/{units}")
         context, depths = self._haystack.insert(units, lines, source)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import accumulate, islice
 
+from evalkit.core.types import EvalkitError, Renderer, Sample
 from evalkit.data.documents import pool
-from evalkit.tasks.fit import Grid
-from evalkit.tasks.rng import permutation
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.rng import permutation
 from evalkit.tasks.ruler.cell import Cell
-from evalkit.types import EvalkitError, Renderer, Sample
 
 
 class DocumentQa:
@@ -43,7 +43,7 @@ class DocumentQa:
         return self._sizes[units - 1]
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         chosen = self._chosen(units)
         self._cell.rng(self._index, f"order/{units}").shuffle(chosen)
         context = "\n\n".join(

@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evalkit.tasks.fit import Draft, Fitter
+from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.tasks.common.fit_length import Draft, Fitter
+from evalkit.tasks.common.word_streams import read_words, wordlist
 from evalkit.tasks.ruler.cell import DIGITS, Cell, Overrides
 from evalkit.tasks.ruler.config import APPLIES, RulerConfig
 from evalkit.tasks.ruler.cwe import CommonWords
@@ -18,8 +20,6 @@ from evalkit.tasks.ruler.niah import Niah, num_keys
 from evalkit.tasks.ruler.qa import DocumentQa
 from evalkit.tasks.ruler.templates import specs
 from evalkit.tasks.ruler.vt import VariableTracking
-from evalkit.tasks.words import read_words, wordlist
-from evalkit.types import EvalkitError, Renderer, Sample
 
 FAMILIES: dict[str, Callable[[Cell, int, Renderer], Draft]] = {
     "niah": Niah,

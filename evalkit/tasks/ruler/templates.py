@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from evalkit.core.types import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
-from evalkit.types import EvalkitError
 
 CONSTANTS = "long_context_eval/data/synthetic/constants.py"
 SUITE = "long_context_eval/synthetic.yaml"

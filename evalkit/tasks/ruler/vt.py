@@ -6,11 +6,11 @@ import random
 from itertools import pairwise
 from string import ascii_uppercase
 
-from evalkit.tasks.fit import Grid
-from evalkit.tasks.rng import permutation
+from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.tasks.common.fit_length import Grid
+from evalkit.tasks.common.rng import permutation
 from evalkit.tasks.ruler.cell import Cell
 from evalkit.tasks.ruler.haystacks import NOISE
-from evalkit.types import EvalkitError, Renderer, Sample
 
 EXAMPLE_TOKENS = 500
 """The solved example and its answer budget take no more."""
@@ -38,7 +38,7 @@ class VariableTracking:
         return units
 
     def build(self, units: int) -> Sample:
-        """See `evalkit.tasks.fit.Draft`."""
+        """See `evalkit.tasks.common.fit_length.Draft`."""
         hops = self._hops
         chains = [
             _chain(self._names[i * (hops + 1) :][: hops + 1], value)

@@ -1,0 +1,1 @@
+"""Sharded safetensors checkpoints: read, dequantise, export."""

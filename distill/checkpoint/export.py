@@ -1,0 +1,288 @@
+"""A complete checkpoint with distilled indexers in it, for transformers, SGLang and vLLM.
+
+Shards that hold a trained tensor are copied and the tensor's bytes overwritten in the copy: same
+names, same types, same places, so that header, index and every other byte stay as they are. All
+other files are hard-linked (copied where that cannot be). config.json carries the schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.checkpoint.fp8 import quantise
+from distill.checkpoint.sharded import Checkpoint, overwrite
+from distill.errors import DistillError
+from distill.models.load import fingerprint, stored_dtypes, weight_files
+from distill.models.sizes import without_memory
+from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa.engine_config.export import export, read
+from evalkit.dsa.indexer_checkpoint import CARD_FILE, load_indexer
+from evalkit.dsa.indexer_metadata import (
+    SCHEDULE_FILE,
+    IndexerFileError,
+    indexer_facts,
+    read_schedule,
+)
+from evalkit.dsa.layout import layout
+
+BASE_CARD = "README.base.md"
+_FREQUENCY = ("index_topk_freq", "index_skip_topk_offset")
+# Engines that a checkpoint's config.json is for; the last one is transformers, by model type.
+_LAYERS = ("sglang", "vllm", "vllm-ascend")
+_C4 = ("vllm-ascend-v4", "vllm-v4-pr51209", "ascend-sglang-v4", "sglang-v4", "transformers-v4")
+_TRANSFORMERS = {"glm_moe_dsa": "transformers", "hy_v4": "transformers-hy-v4"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        directory: the checkpoint.
+        rewritten: shards with trained tensors.
+        linked: shards that are the base's own files (hard links).
+        copied: shards copied unchanged, where linking was not possible.
+        tensors: trained tensors written, block scales included.
+        requantised: how many of them are FP8 weights whose scales were made anew.
+        settings: fields of config.json that carry the schedule.
+        notes: what must be known beside it.
+    """
+
+    directory: Path
+    rewritten: tuple[str, ...]
+    linked: tuple[str, ...]
+    copied: tuple[str, ...]
+    tensors: int
+    requantised: int
+    settings: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False) -> Exported:
+    """Write `base` with the indexers of a directory and their schedule to `out`.
+
+    Args:
+        indexer: from `distill train`.
+        base: the model they were trained for: a directory, or a hub id in the cache.
+        out: must not exist, or be empty; appears whole or not at all.
+        copy: copy untouched files even where they could be linked.
+
+    Raises:
+        DistillError: another base, a damaged file, a schedule no engine can be told, or `out` is
+            in use.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DistillError(f"{out}: not empty; name another --out")
+    try:
+        facts, trained = indexer_facts(indexer), load_indexer(indexer)
+        schedule = read_schedule(indexer)
+    except IndexerFileError as error:
+        raise DistillError(str(error)) from None
+    checkpoint = Checkpoint(base)
+    _same_base(facts, base, indexer)
+    settings, notes = settings_for(checkpoint.config, schedule)
+    writes, requantised = _writes(checkpoint, trained, indexer)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = out.parent / f".{out.name}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    touched = {checkpoint.entries[name].file.name for name in writes}
+    linked, copied = [], []
+    for path in _files(checkpoint.directory):
+        target = fresh / path.relative_to(checkpoint.directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.name in touched:
+            shutil.copyfile(path.resolve(), target)
+        elif not _link(path, target, copy) and path.suffix == ".safetensors":
+            copied.append(target.name)
+        elif path.suffix == ".safetensors":
+            linked.append(target.name)
+    for name, tensor in writes.items():
+        entry = checkpoint.entries[name]
+        overwrite(entry, tensor, fresh / entry.file.name)
+    _write_words(fresh, checkpoint, settings, indexer)
+    _verify(fresh, writes)
+    if out.exists():
+        out.rmdir()
+    fresh.rename(out)
+    return Exported(
+        out, tuple(sorted(touched)), tuple(linked), tuple(copied), len(writes), requantised,
+        settings, tuple(notes),
+    )  # fmt: skip
+
+
+def settings_for(
+    config: Mapping[str, Any], schedule: ReuseSchedule
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields of config.json that make every engine of a model run a schedule, and notes.
+
+    Raises:
+        DistillError: the schedule is for other layers, or no engine can be told it.
+    """
+    try:
+        where = layout(config)
+        native = where.native
+    except ScheduleError as error:
+        raise DistillError(str(error)) from None
+    if schedule.source != schedule.nearest:
+        raise DistillError(
+            f"schedule {schedule}: no engine's configuration carries a lag, so a checkpoint of it"
+            " would run as another arm. Run it with evalkit (an arm with this schedule and"
+            ' indexer = "…"), or load its tensors into an engine that implements the lag itself'
+        )
+    if schedule.layer_ids != native.layer_ids:
+        raise DistillError(
+            f"the schedule counts layers {list(schedule.layer_ids[:4])}…, the base has its indexers"
+            f" in layers {list(native.layer_ids[:4])}…"
+        )
+    everywhere = schedule.layer_ids == tuple(range(len(schedule)))
+    found: dict[str, Any] = {}
+    ours = _TRANSFORMERS.get(where.model_type, "transformers-v32")
+    notes, engines = [], (*_LAYERS, ours) if everywhere else _C4
+    for engine in engines:
+        try:
+            made = export(schedule, engine=engine, native=native, enabled=True).overrides
+        except ScheduleError as error:
+            notes.append(str(error) if str(error).startswith(engine) else f"{engine}: {error}")
+            continue
+        found |= {k: v for k, v in made.items() if k not in _FREQUENCY and "freq" not in k}
+    if everywhere:  # together, whoever reads which
+        found["index_topk_pattern"] = schedule.pattern
+        found["indexer_types"] = ["full" if full else "shared" for full in schedule.computes]
+    if not found:
+        raise DistillError(f"schedule {schedule}: no engine can be told it ({'; '.join(notes)})")
+    for engine in engines:
+        try:
+            runs = read(found, engine=engine, layers=schedule.layer_ids, native=native).schedule
+        except ScheduleError:
+            continue  # named among the notes already
+        if runs != schedule and not any(note.startswith(engine) for note in notes):
+            notes.append(f"{engine}: would run {runs}")
+    return found, notes
+
+
+def _same_base(facts: Mapping[str, Any], base: str, indexer: Path) -> None:
+    wanted = facts["indexer_base"].get("fingerprint")
+    if wanted and wanted != fingerprint(weight_files(base)):
+        name = facts["indexer_base"].get("model", "another model")
+        raise DistillError(
+            f"{indexer} was trained on {name} with weights {wanted[:12]}; those of {base} are"
+            " others. Indexers fit the very model they were trained on"
+        )
+
+
+def _writes(
+    checkpoint: Checkpoint, trained: Mapping[str, Tensor], indexer: Path
+) -> tuple[dict[str, Tensor], int]:
+    """Tensors by their names in the files, as the files store them; how many were requantised."""
+    names = checkpoint_names(checkpoint, trained)
+    writes: dict[str, Tensor] = {}
+    requantised = 0
+    for name, tensor in trained.items():
+        stored = names.get(name)
+        if stored is None:
+            raise DistillError(f"{indexer}: the base has no tensor {name}")
+        entry = checkpoint.entries[stored]
+        if entry.shape != tuple(tensor.shape):
+            raise DistillError(
+                f"{indexer}: {name} is {list(tensor.shape)}, the base's is {list(entry.shape)}"
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            raise DistillError(f"{indexer}: {name} holds values that are no number")
+        scale = checkpoint.scale_of(stored)
+        if scale is not None:
+            kind = checkpoint.read(scale).dtype
+            writes[stored], writes[scale] = quantise(
+                tensor, checkpoint.block, kind, power_of_two=checkpoint.scales_are_powers
+            )
+            requantised += 1
+            continue
+        wanted = stored_dtypes([entry.file]).get(stored)
+        if wanted is None:
+            raise DistillError(f"{entry.file}: {stored} is stored as {entry.dtype}: not known here")
+        writes[stored] = tensor.to(wanted)
+    return writes, requantised
+
+
+def checkpoint_names(checkpoint: Checkpoint, names: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names in the files of tensors that go by the names of the live model.
+
+    They are the same for most families; for the others transformers knows the way back.
+    """
+    found = {name: name for name in names if name in checkpoint}
+    rest = {name: tensor for name, tensor in names.items() if name not in found}
+    if not rest:
+        return found
+    from transformers import AutoConfig
+    from transformers.core_model_loading import revert_weight_conversion
+
+    model = without_memory(AutoConfig.from_pretrained(checkpoint.directory))
+    for name, tensor in rest.items():
+        for stored in revert_weight_conversion(model, {name: tensor}):
+            for spelling in (stored, stored.removeprefix("model.")):
+                if spelling in checkpoint:
+                    found[name] = spelling
+    return found
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.rglob("*")):
+        inside = path.relative_to(directory).parts
+        if path.is_file() and not any(part.startswith(".") for part in inside):
+            yield path
+
+
+def _link(path: Path, target: Path, copy: bool) -> bool:
+    """Hard-link a file (the blob itself, where the hub cache links to it), or copy it."""
+    if not copy:
+        try:
+            os.link(path.resolve(), target)
+        except OSError:
+            pass  # another file system, or one without links
+        else:
+            return True
+    shutil.copyfile(path.resolve(), target)
+    return False
+
+
+def _write_words(
+    fresh: Path, checkpoint: Checkpoint, settings: Mapping[str, Any], indexer: Path
+) -> None:
+    """config.json with the schedule, the cards, and where the indexers came from."""
+    config = json.loads(json.dumps(checkpoint.config))
+    text = config.get("text_config") or config
+    for name in _FREQUENCY:
+        text.pop(name, None)  # a pattern says it all; two statements could contradict each other
+    text.update(settings)
+    card = fresh / CARD_FILE
+    if card.is_file():
+        card.rename(fresh / BASE_CARD)
+    words = {
+        "config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
+        SCHEDULE_FILE: (indexer / SCHEDULE_FILE).read_text(encoding="utf-8"),
+    }
+    if (indexer / CARD_FILE).is_file():
+        words[CARD_FILE] = (indexer / CARD_FILE).read_text(encoding="utf-8")
+    for name, content in words.items():
+        (fresh / name).unlink(missing_ok=True)  # never through a link into the base
+        (fresh / name).write_text(content, encoding="utf-8")
+
+
+def _verify(fresh: Path, writes: Mapping[str, Tensor]) -> None:
+    """Read back what was written."""
+    checkpoint = Checkpoint(str(fresh))
+    for name, tensor in writes.items():
+        found = checkpoint.read(name)
+        if found.dtype != tensor.dtype or not torch.equal(
+            found.view(torch.uint8), tensor.contiguous().view(torch.uint8)
+        ):
+            raise DistillError(f"{checkpoint.entries[name].file}: {name} reads back differently")

@@ -1,0 +1,1 @@
+"""Calibration text: sources, packing, batches."""

@@ -1,0 +1,112 @@
+"""Where documents come from: the small model's generator, local files, the hub. Token ids out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from distill.config.train import DataConfig, HubData, TextData, TinyData
+from distill.errors import DistillError
+
+Document = Sequence[int]
+
+
+def documents(config: DataConfig, tokenizer: Any, base_dir: Path) -> Iterator[Document]:
+    """Documents as token ids, special tokens as the tokenizer adds them.
+
+    Raises:
+        DistillError: the source is not there.
+    """
+    source = config.source
+    if isinstance(source, TinyData):
+        yield from _tiny(source, config.length)
+        return
+    texts = _hub(source) if isinstance(source, HubData) else _local(source, base_dir)
+    for text in texts:
+        ids: list[int] = tokenizer.encode(text)
+        yield ids
+
+
+def _tiny(source: TinyData, length: int) -> Iterator[Document]:
+    """Texts of the generator, without its padding and without what it knows about answers."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "recipes" / "tiny" / "text.py").is_file() and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))  # a console script does not look in the working directory
+    try:
+        from recipes.tiny.text import example
+        from recipes.tiny.tokenizer import PAD
+    except ImportError:
+        raise DistillError(
+            "data kind tiny: the small model's generator is part of the repository; run from its"
+            " root, or name another source"
+        ) from None
+    for index in count():
+        yield [token for token in example(source.seed, index, length).ids if token != PAD]
+
+
+def _local(source: TextData, base_dir: Path) -> Iterator[str]:
+    for pattern in source.paths:
+        path = Path(pattern).expanduser()
+        root, rest = (Path(path.anchor), path.relative_to(path.anchor)) if path.is_absolute() else (
+            base_dir, path
+        )  # fmt: skip
+        files = sorted(root.glob(str(rest)))
+        if not files:
+            raise DistillError(f"data: no file {pattern} (looked in {root})")
+        for file in files:
+            yield from _file(file, source.column)
+
+
+def prompts_of(names: Sequence[str], base_dir: Path) -> Iterator[str]:
+    """Texts of the prompts that evaluations use: JSONL files with a field ``text``.
+
+    Raises:
+        DistillError: a file is not there or has no such field.
+    """
+    for name in names:
+        path = base_dir / Path(name).expanduser()
+        if not path.is_file():
+            raise DistillError(f"data.exclude: {path}: no such file")
+        yield from _file(path, "text")
+
+
+def _file(file: Path, column: str) -> Iterator[str]:
+    if file.suffix == ".txt":
+        yield file.read_text(encoding="utf-8")
+    elif file.suffix in (".jsonl", ".json"):
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield _field(json.loads(line), column, f"{file}:{number}")
+    elif file.suffix == ".parquet":
+        from datasets import load_dataset
+
+        rows = load_dataset("parquet", data_files=str(file), split="train", streaming=True)
+        for number, row in enumerate(rows, 1):
+            yield _field(row, column, f"{file}, row {number}")
+    else:
+        raise DistillError(f"data: {file}: use .txt, .jsonl or .parquet")
+
+
+def _hub(source: HubData) -> Iterator[str]:
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(
+            source.name, source.config, split=source.split, revision=source.revision, streaming=True
+        )
+        for number, row in enumerate(rows, 1):
+            yield _field(row, source.column, f"{source.name}, row {number}")
+    except (OSError, ValueError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DistillError(f"data {source.name}: {first}") from None
+
+
+def _field(row: Any, column: str, where: str) -> str:
+    if not isinstance(row, dict) or not isinstance(row.get(column), str):
+        known = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        raise DistillError(f"data: {where} has no text field {column} (fields: {known})")
+    return str(row[column])

@@ -1,0 +1,1 @@
+"""Where the students begin: own indexers, random ones, ridge regression."""

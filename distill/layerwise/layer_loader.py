@@ -1,0 +1,229 @@
+"""One decoder layer of a checkpoint as a model of its own.
+
+The configuration is cut to one layer and transformers builds and fills it, so that every family's
+renamings and merged experts come out as in the whole model; its final norm is taken away, so that
+hidden states in give hidden states out. FP8 weights are dequantised tensor by tensor on the way.
+Memory: the layer's tensors as they are read, and the layer: twice one layer while it loads.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distill.checkpoint.sharded import Checkpoint
+from distill.errors import DistillError
+from evalkit.dsa import IndexerCall, UnsupportedModelError
+from evalkit.dsa.families.registry import Seam, bind, family_of, seam
+from evalkit.dsa.layout import Layout, layout
+
+_LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")
+_OUTSIDE = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?([a-z_]+\.weight)$")
+_VOCABULARY = 8  # of the cut model: it is fed hidden states, never tokens
+
+
+class Layers:
+    """The decoder layers of a checkpoint, opened one at a time.
+
+    Attributes:
+        checkpoint: where they come from.
+        config: the transformers configuration of the whole model.
+        layout: its indexers.
+        on_open: called whenever a layer is read.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+        from transformers import AutoConfig
+
+        self.checkpoint, self._dtype, self._device = checkpoint, dtype, device
+        self.on_open: Callable[[], None] = lambda: None
+        self.config: Any = AutoConfig.from_pretrained(checkpoint.directory)
+        text = self.config.get_text_config()
+        try:
+            family = family_of(text.model_type)
+        except UnsupportedModelError as error:
+            raise DistillError(str(error)) from None
+        self.layout: Layout = layout(text.to_dict())
+        everything = self.layout.layer_ids == tuple(range(self.layout.num_layers))
+        wide = getattr(text, "hc_mult", 1) or 1
+        if family.features is None or family.sentinel or not everything or wide > 1:
+            raise DistillError(
+                f"{text.model_type}: cannot be run layer by layer here (hyper-connections or layers"
+                " without an indexer); load the whole model with `distill train`"
+            )
+        kind: Any = _model_class(self.config)
+        self._wide = {
+            *(kind._keep_in_fp32_modules or ()),
+            *(kind._keep_in_fp32_modules_strict or ()),
+        }
+        self._names: dict[int, dict[str, str]] = {}
+        for name in checkpoint.entries:
+            found = _LAYER.match(name)
+            if found and not checkpoint.is_scale(name):
+                self._names.setdefault(int(found[1]), {})[found[2]] = name
+        missing = [i for i in range(self.layout.num_layers) if i not in self._names]
+        if missing:
+            raise DistillError(f"{checkpoint.directory}: no tensors of layer {missing[0]}")
+
+    def __len__(self) -> int:
+        return self.layout.num_layers
+
+    def open(self, layer: int) -> Layer:
+        """A decoder layer, in memory and frozen."""
+        config = cut(self.config, layer)
+        state = {
+            f"model.layers.0.{rest}": self._tensor(name)
+            for rest, name in self._names[layer].items()
+        }
+        shared = not self.layout.native.computes[layer]
+        model = _built(config, state, self._dtype, without_indexer=shared)
+        state.clear()
+        decoder = model.get_decoder()
+        decoder.norm = nn.Identity()
+        self.on_open()
+        return Layer(layer, model.to(self._device).eval().requires_grad_(False))
+
+    def embed(self) -> Callable[[Tensor], Tensor]:
+        """The token embedding."""
+        weight = self._outside("embed_tokens.weight")
+        return lambda ids: torch.nn.functional.embedding(ids, weight)
+
+    def top(self, meta: Any) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        """What follows the last layer: the final norm, and the head that makes logits.
+
+        Args:
+            meta: the whole model without memory, for the kind of norm.
+        """
+        norm = copy.deepcopy(meta.get_decoder().norm).to_empty(device=self._device)
+        norm.load_state_dict({"weight": self._outside("norm.weight")})
+        tied = getattr(self.config.get_text_config(), "tie_word_embeddings", False)
+        weight = self._outside("embed_tokens.weight" if tied else "lm_head.weight")
+        norm = norm.to(self._dtype).eval().requires_grad_(False)
+        return norm, lambda hidden: nn.functional.linear(hidden, weight)
+
+    def _outside(self, wanted: str) -> Tensor:
+        """A tensor that belongs to no layer; an MTP layer may have its own of that name."""
+        for name in self.checkpoint.entries:
+            found = _OUTSIDE.match(name)
+            if found and found[1] == wanted:
+                return self.checkpoint.plain(name, self._dtype).to(self._device)
+        raise DistillError(f"{self.checkpoint.directory}: no tensor {wanted}")
+
+    def indexer_state(self, layer: int) -> dict[str, Tensor]:
+        """Tensors of a layer's own indexer; nothing else is read."""
+        found = {}
+        for rest, name in self._names[layer].items():
+            if ".indexer." in rest:
+                found[rest.partition(".indexer.")[2]] = self._tensor(name)
+        return found
+
+    def _tensor(self, name: str) -> Tensor:
+        """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored."""
+        kept = self.checkpoint.scale_of(name) is None and any(part in name for part in self._wide)
+        return self.checkpoint.plain(name, None if kept else self._dtype)
+
+
+class Layer:
+    """One decoder layer.
+
+    Attributes:
+        number: its id.
+        where: the seam of the one-layer model.
+    """
+
+    def __init__(self, number: int, model: Any) -> None:
+        self.number, self._model = number, model
+        self.where: Seam = seam(model)
+
+    @property
+    def indexer(self) -> Any:
+        """Its own indexer."""
+        owner: Any = self.where.owners[0]
+        return owner.indexer
+
+    @torch.no_grad()
+    def run(self, hidden: Tensor, answer: Callable[[IndexerCall], Tensor]) -> Tensor:
+        """Hidden states [B, S, hidden] behind the layer; `answer` gives its selection."""
+        with _answered(self.where, self.indexer, answer):
+            result = self._model.get_decoder()(inputs_embeds=hidden, use_cache=False)
+        behind: Tensor = result.last_hidden_state
+        return behind
+
+
+@contextmanager
+def _answered(where: Seam, indexer: Any, answer: Callable[[IndexerCall], Tensor]) -> Iterator[None]:
+    def forward(*args: Any, **kwargs: Any) -> Tensor:
+        call: IndexerCall = bind(where.family, indexer, 0, args, kwargs)
+        return answer(call).clamp(min=0)
+
+    indexer.forward = forward
+    try:
+        yield
+    finally:
+        del indexer.forward
+
+
+def cut(config: Any, layer: int) -> Any:
+    """The configuration of a model that has this one layer only."""
+    result = copy.deepcopy(config)
+    text = result.get_text_config()
+    count = text.num_hidden_layers
+    for name, value in list(vars(text).items()):
+        if isinstance(value, list | tuple) and len(value) == count and count > 1:
+            setattr(text, name, [value[layer]])
+    if getattr(text, "indexer_types", None):
+        text.indexer_types = ["full"]  # a layer that ships none is given its selections
+    text.num_hidden_layers = 1
+    text.vocab_size, text.pad_token_id = _VOCABULARY, 0
+    text.bos_token_id = text.eos_token_id = 1
+    if hasattr(result, "quantization_config"):
+        del result.quantization_config
+    return result
+
+
+def _model_class(config: Any) -> type:
+    """The causal language model of a configuration."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        found: type = AutoModelForCausalLM._model_mapping[type(config)]
+    except KeyError:
+        raise DistillError(
+            f"{config.model_type}: transformers has no causal language model of this type"
+        ) from None
+    return found
+
+
+def _built(
+    config: Any, state: dict[str, Tensor], dtype: torch.dtype, *, without_indexer: bool
+) -> Any:
+    """transformers' own loading, from tensors in memory."""
+    from transformers.utils import logging
+
+    kind: Any = _model_class(config)
+    before = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # embeddings and head are missing on purpose
+    logging.disable_progress_bar()
+    try:
+        model, report = kind.from_pretrained(
+            None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
+        )
+    finally:
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
+    outside = ["embed_tokens", "lm_head", "model.norm"] + [".indexer."] * without_indexer
+    missing = [n for n in report["missing_keys"] if not any(part in n for part in outside)]
+    if missing or report["unexpected_keys"]:
+        raise DistillError(
+            f"a layer does not load: missing {sorted(missing)[:3]},"
+            f" unexpected {sorted(report['unexpected_keys'])[:3]}"
+        )
+    return model

@@ -1,0 +1,1 @@
+"""The frozen model, its forward with captured indexer inputs, the students."""

@@ -1,0 +1,1 @@
+"""Who teaches whom, on which queries, with which loss."""

@@ -1,0 +1,1 @@
+"""Greedy search for the layers that keep their indexer."""

@@ -1,0 +1,82 @@
+"""The evaluation that says whether it helped: baseline, undistilled twin, distilled arm.
+
+`evalkit` is run as a command of its own: the two halves meet in files. The twin is always there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distill.config.train import DistillConfig
+from distill.errors import DistillError
+from evalkit.config.schedule import ScheduleConfig
+
+BASELINE, AGAIN, TWIN, DISTILLED = "baseline", "baseline again (A/A)", "undistilled", "distilled"
+
+
+def arms(arm: ScheduleConfig, indexer: Path) -> list[dict[str, Any]]:
+    """The four arms of the comparison."""
+    schedule = arm.model_dump(exclude_defaults=True)
+    return [
+        {"name": BASELINE},
+        {"name": AGAIN},
+        {"name": TWIN, **schedule},
+        {"name": DISTILLED, **schedule, "indexer": str(indexer.resolve())},
+    ]
+
+
+def check(config: DistillConfig, base_dir: Path) -> None:
+    """Refuse an evaluation that is not there before hours are spent.
+
+    Raises:
+        DistillError: the recipe names one, and it does not exist.
+    """
+    if config.evaluation is not None and not (base_dir / config.evaluation).is_file():
+        raise DistillError(f"evaluation {base_dir / config.evaluation}: no such recipe")
+
+
+def command(
+    config: DistillConfig, model: str, base_dir: Path, indexer: Path, out: Path
+) -> list[str]:
+    """The `evalkit run` command of a distilled arm.
+
+    Raises:
+        DistillError: the recipe names no evaluation, or one that is not there.
+    """
+    if config.evaluation is None:
+        raise DistillError("no evaluation: set evaluation in the recipe to an evalkit recipe")
+    check(config, base_dir)
+    recipe = base_dir / config.evaluation
+    return [
+        *(sys.executable, "-c", "from evalkit.cli.main import main; main()"),
+        *("run", str(recipe), "--out", str(out / "evaluation")),
+        *("--set", f"model={json.dumps(model)}"),
+        *("--set", f"arms={toml(arms(config.arm, indexer))}"),
+        *("--set", f"compare.baseline={json.dumps(BASELINE)}"),
+        *("--set", f"compare.repeat_of_baseline={json.dumps(AGAIN)}"),
+    ]
+
+
+def run(command: Sequence[str]) -> None:
+    """Run it in front of the user.
+
+    Raises:
+        DistillError: it failed.
+    """
+    done = subprocess.run(command, check=False)  # noqa: S603
+    if done.returncode:
+        raise DistillError(f"the evaluation ended with exit code {done.returncode}")
+
+
+def toml(value: Any) -> str:
+    """A value as inline TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Held-out evaluation: logit KL, recall, bounds by oracle selections."""

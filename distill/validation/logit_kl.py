@@ -1,0 +1,94 @@
+"""How far an arm's predictions are from the original model's, position by position.
+
+    D_t = Σ_v p_t(v) · (log p_t(v) − log q_t(v)),   p original, q arm
+
+measured on plain text. The original's final hidden states are kept for the positions looked at;
+vocabulary-sized tensors exist for one chunk of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distill.models.forward import Batch, run
+from evalkit.dsa import ReuseSchedule
+
+CHUNK_LOGITS = 2**24
+
+Rows = Callable[[Batch], Tensor | None]
+Head = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The original model on fixed batches.
+
+    Attributes:
+        batches: the text.
+        hidden: final hidden states at valid positions, per batch [positions, hidden].
+        native: the schedule of the original.
+    """
+
+    batches: tuple[Batch, ...]
+    hidden: tuple[Tensor, ...]
+    native: ReuseSchedule
+
+    def divergence(
+        self,
+        model: Any,
+        schedule: ReuseSchedule,
+        decode_rows: Rows = lambda _: None,
+        within: Callable[[Batch], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> Tensor:
+        """D at every valid position of all batches, fp32 [positions], in order.
+
+        Whatever stands in the model (students) is what is measured; `within` may put selections
+        of the batch in.
+        """
+        parts, head = [], model.get_output_embeddings()
+        for batch, before in zip(self.batches, self.hidden, strict=True):
+            with within(batch):
+                hidden = run(
+                    model, schedule, batch, _nothing, layers=(), output=True,
+                    decode_rows=decode_rows(batch), chunked=False,
+                )  # fmt: skip
+            if hidden is None:
+                raise RuntimeError("the forward stopped early")
+            parts.append(divergence(head, before.to(hidden), hidden[batch.valid]))
+        return torch.cat(parts)
+
+
+def reference(model: Any, native: ReuseSchedule, batches: Sequence[Batch]) -> Reference:
+    """Run the original model over some batches and remember where its predictions come from."""
+    kept = []
+    for batch in batches:
+        hidden = run(model, native, batch, _nothing, layers=(), output=True)
+        if hidden is None:
+            raise RuntimeError("the forward stopped early")
+        kept.append(hidden[batch.valid].cpu())
+    return Reference(tuple(batches), tuple(kept), native)
+
+
+@torch.no_grad()
+def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
+    """KL of next-token distributions of two sets of final hidden states [N, hidden]: fp32 [N].
+
+    `head` makes logits of them.
+    """
+    size = max(1, CHUNK_LOGITS // head(before[:1]).shape[-1])
+    parts = []
+    for p, q in zip(torch.split(before, size), torch.split(after, size), strict=True):
+        log_p = head(p).float().log_softmax(-1)
+        log_q = head(q).float().log_softmax(-1)
+        parts.append((log_p.exp() * (log_p - log_q)).sum(-1).clamp(min=0).cpu())
+    return torch.cat(parts)
+
+
+def _nothing(*_: Any) -> None:
+    """Visit nothing."""

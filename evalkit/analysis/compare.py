@@ -1,0 +1,340 @@
+"""Comparison step: the arms of a run directory, paired on sample id, with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.analysis.benchmark_summaries import Summary, summaries
+from evalkit.analysis.drift import parity_lines, without_drift
+from evalkit.config.run import CompareConfig
+from evalkit.core.recipe import override
+from evalkit.core.types import EvalkitError
+from evalkit.run.store import RunStore, write_atomic
+from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
+
+# Counts of every table, and how they read.
+FLAGS = {
+    "error": "failed",
+    "empty": "empty",
+    "length": "cut at the token budget",
+    "unclosed": "with unclosed reasoning",
+    "no_letter": "without a readable letter",
+    "truncated": "with a truncated prompt",
+    "over_length": "over-length",
+    "dense": "within index_topk, where nothing can differ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A comparison with what a report wants to say around it.
+
+    Attributes:
+        result: rows of the statistics.
+        arms: run.json entries, in order.
+        tasks: run.json task entries, in order.
+        metrics: metric per task.
+        flags: per arm, counts of error, empty and length.
+        failures: per arm with failed answers, the commonest reason.
+        unfinished: per arm, (answered, planned) where they differ.
+        settings: how arms were compared.
+        floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
+        scored: scores of every arm that has some.
+        summaries: what the benchmarks themselves report.
+        overlap: what overlap.json holds, or None.
+        parity: lines about arms that name another build.
+        until_decided: what `evalkit run --until-decided` decided, or None.
+    """
+
+    result: Comparison
+    arms: tuple[Mapping[str, Any], ...]
+    tasks: tuple[Mapping[str, Any], ...]
+    metrics: Mapping[str, str]
+    flags: Mapping[str, Counter[str]]
+    failures: Mapping[str, str]
+    unfinished: Mapping[str, tuple[int, int]]
+    settings: CompareConfig
+    floors: Mapping[str, float]
+    scored: Mapping[str, ArmScores]
+    summaries: tuple[Summary, ...] = ()
+    overlap: Mapping[str, Any] | None = None
+    parity: tuple[str, ...] = ()
+    until_decided: Mapping[str, Any] | None = None
+
+
+def compare_run(
+    store: RunStore, baseline: str | None = None, settings: CompareConfig | None = None
+) -> RunComparison:
+    """Compare every arm of a run with the baseline.
+
+    Args:
+        store: a scored run directory.
+        baseline: arm to compare with; default: the recipe's, else the first.
+        settings: default: the recipe's.
+
+    Raises:
+        EvalkitError: no scores, unknown baseline, or arms that read different prompts.
+    """
+    run = store.read_run()
+    settings = settings or settings_of(store)
+    names = [entry["name"] for entry in run["arms"]]
+    if not names:
+        raise EvalkitError(f"{store.path}: run.json names no arm")
+    baseline = baseline or settings.baseline or names[0]
+    if baseline not in names:
+        raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(names)})")
+    items = store.read_items()
+    if not items:
+        raise EvalkitError(f"{store.path}: nothing was generated yet")
+    answers = {name: store.read_samples(name) for name in names}
+    _check_prompts(store, answers, baseline)
+    scores = {name: store.read_scores(name) for name in names}
+    _check_items(store, scores, items)
+    scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
+    if baseline not in scored:
+        raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
+    planned = sum(task["samples"] for task in run["tasks"])
+    options = _options(scored, baseline, settings)
+    twin = settings.repeat_of_baseline
+    return RunComparison(
+        result=_stopped(without_drift(compare(scored, baseline, options), twin), run),
+        arms=tuple(run["arms"]),
+        tasks=tuple(run["tasks"]),
+        metrics={item["task"]: item["metric"] for item in items.values()},
+        flags={
+            n: Counter(f for row in r.values() for f in row["flags"]) for n, r in scores.items()
+        },
+        failures=_failures(answers),
+        unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
+        settings=settings,
+        floors=options.noise_floors,
+        scored=scored,
+        summaries=summaries(
+            {baseline: scored[baseline], **scored},
+            items,
+            lambda tasks: _part(scored, baseline, settings, tasks),
+        ),
+        overlap=_overlap(store),
+        parity=tuple(parity_lines(run["arms"], scored, options)),
+        until_decided=run.get("until_decided"),
+    )
+
+
+STOPPED = "stopped when decided: the verdict is the confidence sequence's, not the interval's"
+
+
+def _stopped(result: Comparison, run: Mapping[str, Any]) -> Comparison:
+    """Rows of arms that were stopped early get the verdict that holds under stopping."""
+    found = run.get("until_decided")
+    if not found or not found["verdicts"]:
+        return result
+    tasks = [task["name"] for task in run["tasks"]]
+    rows = []
+    for row in result.rows:
+        verdict = verdict_of(found, row.arm, tasks if row.task == MACRO else [row.task])
+        if verdict is None or row.result is None:
+            rows.append(row)
+        else:
+            rows.append(replace(row, verdict=verdict, notes=(*row.notes, STOPPED)))
+    return replace(result, rows=tuple(rows))
+
+
+def verdict_of(found: Mapping[str, Any], arm: str, tasks: Sequence[str]) -> str | None:
+    """The sequential verdict over some tasks: the one that all of them have, else undecided.
+
+    None where the arm drew every sample of all of them, so that nothing was stopped.
+    """
+    states = [found["verdicts"].get(arm, {}).get(task) for task in tasks]
+    known = [state[found["question"]] for state in states if state is not None]
+    if not known or all(state["n"] == state["size"] for state in known):
+        return None
+    verdicts = {str(state["verdict"]) for state in known}
+    return verdicts.pop() if len(verdicts) == 1 and len(known) == len(tasks) else "undecided"
+
+
+def _overlap(store: RunStore) -> Mapping[str, Any] | None:
+    """overlap.json beside a run, where `evalkit overlap` wrote one."""
+    try:
+        found = json.loads((store.path / "overlap.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise EvalkitError(f"{store.path / 'overlap.json'}: damaged: {error}") from None
+    return found if isinstance(found, dict) and found.get("lengths") else None
+
+
+def settings_of(store: RunStore, changes: Sequence[str] = ()) -> CompareConfig:
+    """How the recipe says that arms are compared, with changes such as ``margin=0.02``.
+
+    Raises:
+        EvalkitError: no run here, or a change that the setting does not take.
+    """
+    return override(store.read_run()["recipe"]["compare"], CompareConfig, changes, "compare")
+
+
+def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Comparison:
+    """The same comparison over some tasks only; its macro average is over those.
+
+    Arms that have none of them are left out.
+
+    Raises:
+        EvalkitError: the baseline has none of them.
+    """
+    baseline, settings = comparison.result.baseline, comparison.settings
+    return _part(comparison.scored, baseline, settings, tasks)
+
+
+def _part(
+    scored: Mapping[str, ArmScores],
+    baseline: str,
+    settings: CompareConfig,
+    tasks: Collection[str],
+) -> Comparison:
+    some = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
+    return compare(some, baseline, _options(some, baseline, settings))
+
+
+def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
+    """The samples of some tasks, or None."""
+    keep = [k for k, task in enumerate(scores.tasks) if task in tasks]
+    if not keep:
+        return None
+    return ArmScores(
+        ids=[scores.ids[k] for k in keep],
+        tasks=[scores.tasks[k] for k in keep],
+        scores=[scores.scores[k] for k in keep],
+        clusters=[scores.clusters[k] for k in keep],
+        errors=[scores.errors[k] for k in keep],
+    )
+
+
+def _options(scored: Mapping[str, ArmScores], baseline: str, settings: CompareConfig) -> Options:
+    """The choices of a comparison, with the noise floors of the A/A pair where there is one."""
+    options = Options(
+        margin=settings.margin,
+        margins=settings.margins,
+        method=settings.method,
+        confidence=settings.confidence,
+        n_resamples=settings.resamples,
+        seed=settings.seed,
+        adjust=settings.adjust,
+        over=settings.over,
+    )
+    twin = settings.repeat_of_baseline
+    if twin is not None and twin in scored and twin != baseline:
+        same = compare({baseline: scored[baseline], twin: scored[twin]}, baseline, options)
+        floors = {
+            row.task: noise_floor(row.result)
+            for row in same.rows
+            if row.arm == twin and row.result is not None
+        }
+        options = replace(options, noise_floors=floors)
+    return options
+
+
+def _columns(
+    rows: Mapping[str, Mapping[str, Any]], items: Mapping[str, Mapping[str, Any]]
+) -> ArmScores:
+    return ArmScores(
+        ids=list(rows),
+        tasks=[row["task"] for row in rows.values()],
+        scores=[row["score"] for row in rows.values()],
+        clusters=[items[i]["cluster"] for i in rows],
+        errors=["error" in row["flags"] for row in rows.values()],
+    )
+
+
+def _check_prompts(
+    store: RunStore, answers: Mapping[str, Mapping[str, Mapping[str, Any]]], baseline: str
+) -> None:
+    """Arms are comparable only where they read the very same prompts.
+
+    The prompts of imported arms are not known (null): they go with any other.
+    """
+    reference = {i: row["prompt_sha256"] for i, row in answers[baseline].items()}
+    for name, rows in answers.items():
+        for sample_id, row in rows.items():
+            ours, theirs = row["prompt_sha256"], reference.get(sample_id)
+            if ours is not None and theirs is not None and ours != theirs:
+                raise EvalkitError(
+                    f"{store.path}: arm {name} and {baseline} read different prompts for"
+                    f" {sample_id} (other tokenizer or chat template): they cannot be compared"
+                )
+
+
+def _check_items(
+    store: RunStore,
+    scores: Mapping[str, Mapping[str, Any]],
+    items: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Scores belong to samples of this run."""
+    for name, rows in scores.items():
+        stray = next((i for i in rows if i not in items), None)
+        if stray is not None:
+            raise EvalkitError(
+                f"{store.path}: arm {name} has a score of {stray}, which items.jsonl does not hold"
+            )
+
+
+def _failures(answers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Why answers failed: the commonest reason of every arm that has failed ones."""
+    reasons = {
+        name: Counter(" ".join(row["error"].split()) for row in rows.values() if row.get("error"))
+        for name, rows in answers.items()
+    }
+    return {name: found.most_common(1)[0][0] for name, found in reasons.items() if found}
+
+
+def methods(comparison: RunComparison) -> tuple[str, ...]:
+    """Methods that made the intervals, in order of first use."""
+    found = (row.result.method for row in comparison.result.rows if row.result is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def as_rows(comparison: RunComparison) -> list[dict[str, Any]]:
+    """Flat rows of compare.json."""
+    return [_flat(row, comparison.metrics) for row in comparison.result.rows]
+
+
+def _flat(row: Row, metrics: Mapping[str, str]) -> dict[str, Any]:
+    result = row.result
+    return {
+        "arm": row.arm,
+        "task": row.task,
+        "metric": metrics.get(row.task, "mean over tasks"),
+        "n": row.n,
+        "n_errors": row.errors,
+        "score": row.score,
+        "baseline_score": row.baseline_score,
+        "delta": result.delta if result else None,
+        "ci_low": result.low if result else None,
+        "ci_high": result.high if result else None,
+        "method": result.method if result else None,
+        "n_differing": result.n_differing if result else None,
+        "p_value": result.p_value if result else None,
+        "p_adjusted": row.p_adjusted,
+        "verdict": row.verdict or "baseline",
+        "equivalent": row.equivalent,
+        "notes": list(row.notes),
+    }
+
+
+def write_json(store: RunStore, comparison: RunComparison) -> None:
+    """Write compare.json beside the run."""
+    data = {
+        "baseline": comparison.result.baseline,
+        "settings": comparison.settings.model_dump(mode="json"),
+        "methods": list(methods(comparison)),
+        "noise_floors": dict(comparison.floors),
+        "signature": comparison.result.signature,
+        "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
+        "flags": {name: dict(counts) for name, counts in comparison.flags.items()},
+        "summaries": {found.name: found.data for found in comparison.summaries},
+        "rows": as_rows(comparison),
+    }
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(store.path / "compare.json", text + "\n")

@@ -1,0 +1,114 @@
+"""What the arms of a comparison have in common: benchmarks, families, retention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from evalkit.analysis.compare import RunComparison, compare_part
+from evalkit.stats import Comparison
+from evalkit.tasks.ruler.config import NAMES
+
+BENCHMARKS = ("LongBench", "LongBench-E", "RULER", "LongBench v2", "needle")
+"""Order of the columns; other benchmarks follow in the order of the run."""
+
+_PREFIXES = {
+    "longbench": "LongBench",
+    "longbench-e": "LongBench-E",
+    "longbench-v2": "LongBench v2",
+    "kamradt": "needle",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an arm stands among the others.
+
+    Attributes:
+        family: ``IndexCache``, ``MLI k=1`` …, with ``, distilled`` where its indexers are; None
+            where the schedule is not known.
+        retention: full layers among the layers with an indexer; of a uniform pattern 1/n, n its
+            step, whatever rounding leaves at the end of the model.
+    """
+
+    family: str | None
+    retention: Fraction | None
+
+
+def benchmark_of(task: str, items: Mapping[str, Any] | None = None) -> str:
+    """The benchmark a cell belongs to, by its name; with its samples' lengths and depths, needle.
+
+    Args:
+        task: name of the cell.
+        items: one sample of the cell, from items.jsonl.
+    """
+    name = task.partition("@")[0].partition("/")[0]
+    if name in NAMES:
+        return "RULER"
+    if name in _PREFIXES:
+        return _PREFIXES[name]
+    meta = (items or {}).get("meta", {})
+    return "needle" if name.startswith("needle") or "depth" in meta else name
+
+
+def benchmarks(comparison: RunComparison) -> dict[str, list[str]]:
+    """Tasks of every benchmark, in the order of `BENCHMARKS`, then of the run."""
+    found: dict[str, list[str]] = {}
+    for task in comparison.tasks:
+        found.setdefault(benchmark_of(task["name"]), []).append(task["name"])
+    order = [*(name for name in BENCHMARKS if name in found), *found]
+    return {name: found[name] for name in dict.fromkeys(order)}
+
+
+def by_benchmark(comparison: RunComparison) -> dict[str, Comparison]:
+    """A comparison for every benchmark that the baseline has."""
+    has = set(comparison.scored[comparison.result.baseline].tasks)
+    return {
+        name: compare_part(comparison, tasks)
+        for name, tasks in benchmarks(comparison).items()
+        if has.intersection(tasks)
+    }
+
+
+def place(arm: Mapping[str, Any]) -> Place:
+    """Family and retention of an entry of run.json."""
+    facts = arm.get("schedule")
+    if not facts:
+        return Place(None, None)
+    lag = facts["lag"]
+    if isinstance(lag, int):
+        family = f"MLI k={lag}" if lag else "IndexCache"
+    else:
+        family = "MLI, lag by layer"
+    if arm.get("indexer_sha256"):
+        family += ", distilled"
+    return Place(family, retention(facts["pattern"]))
+
+
+def retention(pattern: str) -> Fraction:
+    """Full layers among all; 1/n for full layers at 0, n, 2n …"""
+    step = pattern.find("F", 1)
+    if step < 0:
+        return Fraction(1, len(pattern))
+    uniform = "".join("F" if i % step == 0 else "S" for i in range(len(pattern)))
+    return Fraction(1, step) if uniform == pattern else Fraction(pattern.count("F"), len(pattern))
+
+
+def entry(comparison: RunComparison, arm: str) -> Mapping[str, Any]:
+    """The entry of an arm in run.json."""
+    return next(found for found in comparison.arms if found["name"] == arm)
+
+
+def in_force(arm: Mapping[str, Any]) -> str:
+    """Whether the schedule was in force, as the engine said, without addresses."""
+    verdict = str((arm.get("engagement") or {}).get("verdict") or "")
+    return re.sub(r"\w+://\S+", "(address)", verdict)
+
+
+def model_name(arm: Mapping[str, Any]) -> str:
+    """The checkpoint without the folders of a machine; empty where it is not known."""
+    model = str(arm.get("model") or "")
+    return model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model

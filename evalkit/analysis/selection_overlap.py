@@ -1,0 +1,250 @@
+"""What the selections say before any generation: overlap of layers, and what each arm supplies.
+
+Two papers quote different figures (see `evalkit.dsa.overlap`), so model, data, k and metric are
+kept with every number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalkit.analysis.grouping import model_name
+from evalkit.config.run import HfConfig
+from evalkit.core.types import EvalkitError
+from evalkit.dsa import ReuseSchedule
+from evalkit.engines.hf.engine import HfEngine
+from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.run.plan import Plan
+
+FORMAT = 1
+CONFIDENCE = 0.95
+METRICS = {
+    "jaccard": "|A ∩ B| / |A ∪ B| of two layers' selections",
+    "selection_recall": "share of what a layer would select that its source supplies, mean over"
+    " the layers that read another one's selection in decode",
+    "mass_recall": "share of the attention a layer pays that falls on what its source supplies,"
+    " same layers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A long text.
+
+    Attributes:
+        name: sample id or file.
+        ids: its tokens.
+    """
+
+    name: str
+    ids: tuple[int, ...]
+
+
+def task_documents(
+    todo: Plan, model: str, count: int, task: str | None
+) -> tuple[str, list[Document]]:
+    """Prompts of the recipe's samples: the longest cell, or the one named.
+
+    Raises:
+        EvalkitError: no such cell.
+    """
+    renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
+    cells = [cell for cell in todo.tasks if task in (None, cell.name)]
+    if not cells:
+        known = ", ".join(cell.name for cell in todo.tasks)
+        raise EvalkitError(f"--task {task}: not a task of the recipe ({known})")
+    first = {cell.name: len(renderer.render(cell.sample(0, renderer)).token_ids) for cell in cells}
+    cell = max(cells, key=lambda c: first[c.name])
+    samples = [cell.sample(i, renderer) for i in range(min(count, todo.count(cell)))]
+    return f"prompts of {cell.name}", [
+        Document(sample.id, renderer.render(sample).token_ids) for sample in samples
+    ]
+
+
+def text_documents(paths: Sequence[Path], model: str, count: int) -> tuple[str, list[Document]]:
+    """Texts of files: ``.txt`` (one document each) or ``.jsonl`` (field ``text`` or ``context``).
+
+    Raises:
+        EvalkitError: a file cannot be read or holds no text.
+    """
+    tokenizer = load_tokenizer(model)
+    texts = [pair for path in paths for pair in _texts(path)][:count]
+    names = ", ".join(path.name for path in paths)
+    return names, [Document(n, tuple(tokenizer.encode(text))) for n, text in texts]
+
+
+def _texts(path: Path) -> list[tuple[str, str]]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvalkitError(f"{path}: cannot be read: {error}") from None
+    if path.suffix != ".jsonl":
+        return [(path.name, content)]
+    found = []
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise EvalkitError(f"{path}:{number}: not JSON") from None
+        text = row.get("text") or row.get("context") if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            raise EvalkitError(f"{path}:{number}: no field text or context")
+        found.append((f"{path.name}:{number}", text))
+    return found
+
+
+def measure(
+    todo: Plan,
+    source: Callable[[str], tuple[str, list[Document]]],
+    *,
+    lengths: Sequence[int] | None = None,
+    rows: int = 32,
+    on_document: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Measure the recipe's first checkpoint; returns what overlap.json holds.
+
+    Args:
+        todo: from `evalkit.run.plan.plan`.
+        source: documents for a checkpoint, and what they are.
+        lengths: in tokens; default: the length of the shortest document, its half and quarter,
+            as far as they exceed what is selected anyway.
+        rows: query rows per length and document.
+        on_document: called with the name of each document before it is read.
+
+    Raises:
+        EvalkitError: another engine, no indexers, or no document that is long enough.
+    """
+    import torch
+
+    from evalkit.dsa.overlap_scan import scan, sees_attention
+
+    config = todo.config.engine
+    if not isinstance(config, HfConfig):
+        raise EvalkitError("overlap needs the model in this process: engine.kind = hf")
+    model = next(iter(todo.models.values()))
+    engine = HfEngine(config)
+    facts, native = engine.load(model), engine.native()
+    if native is None:
+        raise EvalkitError(f"{model}: this model has no lightning indexer")
+    data, documents = source(model)
+    k = int(engine.model.config.get_text_config().index_topk)
+    chosen = _lengths(documents, lengths, k)
+    mass, device = sees_attention(engine.model), engine.model.device
+    layers: tuple[int, ...] = ()
+    found: dict[int, list[Any]] = {length: [] for length in chosen}
+    for document in documents:
+        fitting = [length for length in chosen if length <= len(document.ids)]
+        if not fitting:
+            continue
+        on_document(document.name)
+        ids = torch.tensor([document.ids[: max(fitting)]], device=device)
+        layers, matrices = scan(
+            engine.model, ids, fitting, rows=rows, chunk=config.prefill_chunk, mass=mass
+        )
+        for length in fitting:
+            found[length].append(matrices[length])
+    return {
+        "format": FORMAT,
+        "model": model_name({"model": model}),
+        "weights_sha256": facts["weights_sha256"],
+        "data": data,
+        "k": k,
+        "rows": rows,
+        "metrics": METRICS if mass else {n: t for n, t in METRICS.items() if n != "mass_recall"},
+        "layers": [native.layer_ids[ordinal] for ordinal in layers],
+        "lengths": [
+            _at(length, matrices, layers, _schedules(todo, native))
+            for length, matrices in found.items()
+        ],
+        "left_out": [arm.name for arm in todo.config.arms if arm.indexer is not None],
+    }
+
+
+def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int) -> list[int]:
+    """Lengths to measure at; at 2 k and below most of the text is selected whatever the scores."""
+    sizes = sorted(len(document.ids) for document in documents)
+    if not sizes:
+        raise EvalkitError("no documents to measure on")
+    if asked is None:
+        asked = [n for n in (sizes[0] // 4, sizes[0] // 2, sizes[0]) if n > 2 * k] or [sizes[0]]
+    least = min(asked)
+    if least <= 2 * k:
+        raise EvalkitError(
+            f"length {least}: {k} keys are selected, so that overlap says something above"
+            f" {2 * k} tokens only; use longer texts"
+        )
+    if max(asked) > sizes[-1]:
+        raise EvalkitError(f"length {max(asked)}: the longest document has {sizes[-1]} tokens")
+    return sorted(set(asked))
+
+
+def _schedules(todo: Plan, native: ReuseSchedule) -> dict[str, ReuseSchedule]:
+    """Of every arm of the measured checkpoint; distilled indexers select otherwise: left out."""
+    model = next(iter(todo.models.values()))
+    return {
+        arm.name: arm.schedule(native)
+        for arm in todo.config.arms
+        if arm.indexer is None and todo.models[arm.name] == model
+    }
+
+
+def _at(
+    length: int,
+    matrices: Sequence[Any],
+    layers: Sequence[int],
+    schedules: Mapping[str, ReuseSchedule],
+) -> dict[str, Any]:
+    """One entry of ``lengths``: mean matrices, adjacent layers, arms."""
+    import torch
+
+    from evalkit.dsa.overlap_scan import source_values
+
+    mean = {
+        name: torch.stack([getattr(m, name) for m in matrices]).mean(0).tolist()
+        for name in ("jaccard", "recall", "mass")
+        if getattr(matrices[0], name) is not None
+    }
+    adjacent = {
+        name: estimate([float(getattr(m, name).diagonal(1).mean()) for m in matrices])
+        for name in ("jaccard", "recall")
+    }
+    arms = []
+    for name, schedule in schedules.items():
+        entry: dict[str, Any] = {"name": name, "schedule": str(schedule)}
+        for key, field in (("selection_recall", "recall"), ("mass_recall", "mass")):
+            if getattr(matrices[0], field) is not None:
+                values = [source_values(getattr(m, field), layers, schedule) for m in matrices]
+                reads = bool(values[0].numel())
+                entry[key] = estimate([float(v.mean()) if reads else 1.0 for v in values])
+                entry[f"worst_{key}"] = float(torch.stack(values).mean(0).min()) if reads else 1.0
+        arms.append(entry)
+    return {
+        "length": length,
+        "documents": len(matrices),
+        "rows": sum(m.rows for m in matrices),
+        "adjacent": adjacent,
+        "arms": arms,
+        "matrices": {
+            name: [[round(v, 4) for v in row] for row in values] for name, values in mean.items()
+        },
+    }
+
+
+def estimate(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean over documents with Student's 95 % interval; of one document no interval is known."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return {"mean": mean, "low": None, "high": None}
+    from scipy.special import stdtrit
+
+    variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
+    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * math.sqrt(variance / n)
+    return {"mean": mean, "low": max(0.0, mean - half), "high": min(1.0, mean + half)}

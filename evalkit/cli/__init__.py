@@ -1,0 +1,1 @@
+"""The `evalkit` command, one file per group of commands."""

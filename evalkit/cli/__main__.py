@@ -1,0 +1,5 @@
+"""`python -m evalkit.cli`, for launchers that start modules."""
+
+from evalkit.cli.main import main
+
+main()

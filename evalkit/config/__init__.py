@@ -1,0 +1,1 @@
+"""The recipe of an evaluation, one file per section; every field is typed."""

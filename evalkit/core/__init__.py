@@ -1,0 +1,1 @@
+"""The ground floor: nouns, errors, files, recipes, models, tables as cells."""

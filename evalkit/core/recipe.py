@@ -1,0 +1,170 @@
+"""Recipes: strict TOML, overrides from the command line, one canonical hash.
+
+Shared by `evalkit` and `distill`: a recipe model derives from `Strict`, `load` reads it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from evalkit.core.types import EvalkitError
+
+
+class Strict(BaseModel):
+    """Base of every recipe section: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+R = TypeVar("R", bound=Strict)
+
+
+def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
+    """Read a recipe and apply overrides such as ``engine.batch_tokens=4096``.
+
+    Raises:
+        EvalkitError: the file is missing, is not TOML, has an unknown key (the nearest known one
+            is suggested) or a value that its field does not take.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EvalkitError(f"{path}: no such recipe") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise EvalkitError(f"{path}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
+    _apply_all(data, overrides)
+    return parse(data, model, str(path))
+
+
+def override(data: dict[str, Any], model: type[R], changes: Sequence[str], where: str) -> R:
+    """A section with changes such as ``mode=strict`` applied."""
+    data = dict(data)
+    for change in changes:
+        _apply(data, change)
+    return parse(data, model, where)
+
+
+def parse(data: dict[str, Any], model: type[R], where: str) -> R:
+    """Validate a dictionary as `model`; `where` names the source in errors."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise EvalkitError(f"{where}: {_explain(error, model)}") from None
+
+
+def canonical_hash(section: BaseModel | dict[str, Any]) -> str:
+    """sha256 of the canonical JSON: key order, spacing and defaults written out do not matter."""
+    data = section.model_dump(mode="json") if isinstance(section, BaseModel) else section
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _apply_all(data: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Apply overrides; one that changes a section's `kind` comes first and empties the section."""
+    kinds = [text for text in overrides if text.partition("=")[0].strip().endswith(".kind")]
+    for override in [*kinds, *(text for text in overrides if text not in kinds)]:
+        _apply(data, override)
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set ``a.b=value`` in place; the value is TOML, or a bare string where it is not."""
+    key, sep, raw = override.partition("=")
+    if not sep or not key.strip():
+        raise EvalkitError(f"--set {override}: write it as a.b=value")
+    try:
+        parsed = tomllib.loads(f"v = {raw}")
+        value = parsed["v"] if len(parsed) == 1 else raw  # more keys: a line break smuggled them in
+    except tomllib.TOMLDecodeError:
+        value = raw
+    *parents, last = [part.strip() for part in key.split(".")]
+    node: Any = data
+    for part in parents:
+        node = _child(node, part, override)
+    if isinstance(node, list):
+        node[_index(node, last, override)] = value
+    elif isinstance(node, dict):
+        if last == "kind" and node.get("kind") not in (None, value):
+            node.clear()  # the other keys belong to the old kind
+        node[last] = value
+    else:
+        raise EvalkitError(f"--set {override}: {'.'.join(parents)} is not a section")
+
+
+def _child(node: Any, part: str, override: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, part, override)]
+    if isinstance(node, dict):
+        return node.setdefault(part, {})
+    raise EvalkitError(f"--set {override}: {part} is not in a section")
+
+
+def _index(node: list[Any], part: str, override: str) -> int:
+    """Position in a list by number, or by the `name` (or `kind`) of the entry."""
+    if part.isdigit() and int(part) < len(node):
+        return int(part)
+    for i, entry in enumerate(node):
+        if isinstance(entry, dict) and part in (entry.get("name"), entry.get("kind")):
+            return i
+    raise EvalkitError(f"--set {override}: no entry {part} among {len(node)}")
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem in words, with the nearest known key for an unknown one."""
+    first = error.errors(include_url=False)[0]
+    unknown = first["type"] == "extra_forbidden"
+    path, sections = _section(first["loc"][:-1] if unknown else first["loc"], model)
+    path += [str(part) for part in first["loc"][-1:] if unknown]
+    location = ".".join(path)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if unknown:
+        known = sorted({name for section in sections for name in section.model_fields})
+        near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.55)
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        return f"unknown key {location}; {hint}{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    value = first.get("input")
+    shown = f", got {value!r}" if isinstance(value, str | int | float | bool) else ""
+    return f"{location}: {message}{shown}{more}" if location else f"{message}{more}"
+
+
+def _section(
+    location: Sequence[str | int], model: type[BaseModel]
+) -> tuple[list[str], set[type[BaseModel]]]:
+    """The path as the recipe writes it, and the sections it leads to.
+
+    Pydantic puts the `kind` of a section and the types of a union among the keys.
+    """
+    sections: set[type[BaseModel]] = {model}
+    path: list[str] = []
+    for part in location:
+        tagged = {m for m in sections if "kind" in m.model_fields and _kind(m) == part}
+        fields = [m.model_fields[part] for m in sections if part in m.model_fields]
+        if isinstance(part, int):
+            path.append(str(part))
+        elif tagged:
+            sections = tagged
+        elif fields:
+            path.append(part)
+            sections = {m for field in fields for m in _models(field.annotation)}
+    return path, sections
+
+
+def _kind(section: type[BaseModel]) -> Any:
+    return section.model_fields["kind"].default
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """Every section type that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {m for part in getattr(annotation, "__args__", ()) for m in _models(part)}

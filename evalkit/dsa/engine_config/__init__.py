@@ -1,0 +1,1 @@
+"""Schedules in the settings of serving and training engines, and back."""

@@ -1,0 +1,289 @@
+"""Schedules in the language of an engine, and back: exact, or refused by name.
+
+`kept` and `from_freq` say which layers an engine really keeps for its settings; `read` takes whole
+configurations; `export` writes the settings that make an engine run a schedule. What an engine
+cannot say (a lag, a source per layer, a pattern where it knows frequencies only) raises
+`ScheduleError`; nothing is approximated, and schedules are compared by layer ids, never by counts.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from evalkit.dsa.engine_config.dialects import DIALECTS, Dialect
+from evalkit.dsa.engine_config.launch import launch_line
+from evalkit.dsa.engine_config.parse import (
+    Reading,
+    frequency_pattern,
+    pattern_letters,
+    read_settings,
+)
+from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
+
+Layers = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Settings that make an engine run a schedule.
+
+    Attributes:
+        engine: name in `DIALECTS`.
+        schedule: what will run.
+        overrides: configuration fields; empty where the engine is to be left as it is (off).
+        launch: the command or code that hands them over.
+        notes: what must be known beside it.
+    """
+
+    engine: str
+    schedule: ReuseSchedule
+    overrides: Mapping[str, Any]
+    launch: str
+    notes: tuple[str, ...]
+
+    @property
+    def json(self) -> str:
+        """The overrides as JSON."""
+        return json.dumps(self.overrides)
+
+
+def dialect(engine: str) -> Dialect:
+    """The row of an engine.
+
+    Raises:
+        ScheduleError: unknown; the known ones are listed.
+    """
+    if engine not in DIALECTS:
+        raise ScheduleError(f"engine {engine}: not known ({', '.join(DIALECTS)})")
+    return DIALECTS[engine]
+
+
+def from_freq(
+    layers: Layers,
+    freq: int,
+    *,
+    engine: str,
+    offset: int | None = None,
+    stages: Sequence[int] = (),
+) -> ReuseSchedule:
+    """The layers that an engine really keeps at a frequency.
+
+    Args:
+        layers: number or absolute ids of the layers that the engine counts: all backbone layers,
+            for DeepSeek-V4 engines the compressed-sparse ones.
+        freq: `index_topk_freq`.
+        engine: name in `DIALECTS`.
+        offset: `index_skip_topk_offset`; None: not set.
+        stages: absolute id of the first layer of every pipeline stage.
+
+    Raises:
+        ScheduleError: the engine has no frequency, does not read an offset, or the result cannot
+            run (its first layer would be shared).
+    """
+    row = dialect(engine)
+    if offset is not None and row.offset_rule == "unread":
+        raise ScheduleError(f"{engine} does not read an offset: leave it out")
+    ids = tuple(range(layers)) if isinstance(layers, int) else tuple(layers)
+    letters = frequency_pattern(engine, row, len(ids), freq, offset)
+    return _staged(engine, row, ReuseSchedule.from_pattern(letters, layers=ids), stages)
+
+
+def from_pattern(
+    layers: Layers, pattern: str, *, engine: str, stages: Sequence[int] = ()
+) -> ReuseSchedule:
+    """The layers that an engine really keeps for a pattern, too short or too long included.
+
+    Raises:
+        ScheduleError: the engine refuses the pattern, or reads none.
+    """
+    row = dialect(engine)
+    ids = tuple(range(layers)) if isinstance(layers, int) else tuple(layers)
+    letters, _ = pattern_letters(engine, row, len(ids), pattern)
+    schedule = ReuseSchedule.from_pattern(letters, layers=ids)
+    if row.stages == "forced by frequency":
+        refuse_stages(engine, row, schedule, stages)
+    return _staged(engine, row, schedule, stages)
+
+
+def read(
+    settings: Mapping[str, Any],
+    *,
+    engine: str,
+    layers: Layers,
+    native: ReuseSchedule | None = None,
+) -> Reading:
+    """What an engine does with a configuration.
+
+    Args:
+        settings: the whole configuration in force: `config.json` with the overrides on top.
+        engine: name in `DIALECTS`.
+        layers: as `from_freq`.
+        native: schedule of the checkpoint, in force where the settings decide nothing.
+
+    Raises:
+        ScheduleError: the engine would refuse it, or it is written in a way that means something
+            else there (lower-case letters, a list of layer ids).
+    """
+    return read_settings(engine, dialect(engine), settings, layers, native)
+
+
+def export(
+    schedule: ReuseSchedule,
+    *,
+    engine: str,
+    model: str = "MODEL",
+    native: ReuseSchedule | None = None,
+    enabled: bool | None = None,
+    stages: Sequence[int] = (),
+) -> Export:
+    """The settings that make an engine run exactly this schedule.
+
+    Args:
+        schedule: over the indexer-bearing layers.
+        engine: name in `DIALECTS`.
+        model: checkpoint of the launch line.
+        native: schedule of the checkpoint; default: all layers full.
+        enabled: whether reuse is switched on; None switches it on where the schedule is not the
+            checkpoint's own. True with every layer full is frequency 1, another code path than off.
+        stages: absolute id of the first layer of every pipeline stage.
+
+    Raises:
+        ScheduleError: the engine cannot say it; the message names engine and reason.
+    """
+    row = dialect(engine)
+    own = native or ReuseSchedule.from_pattern("F" * len(schedule), layers=schedule.layer_ids)
+    _refuse(engine, row, schedule, own)
+    refuse_stages(engine, row, schedule, stages)
+    on = schedule != own if enabled is None else enabled
+    if not on and schedule != own:
+        raise ScheduleError(f"{engine}: reuse cannot be off: the schedule is not the checkpoint's")
+    overrides = _overrides(engine, row, schedule) if on else {}
+    if overrides:  # what was written is read back: it must be this schedule, layer by layer
+        again = read_settings(engine, row, overrides, schedule.layer_ids, native).schedule
+        if again != schedule:
+            raise ScheduleError(f"{engine} would run {again}, not {schedule}")
+    notes = tuple(_notes(row, schedule, own, on))
+    return Export(engine, schedule, overrides, launch_line(row.launch, model, overrides), notes)
+
+
+def engines_for(space: str) -> tuple[str, ...]:
+    """Engines that settings can be written for, by the layers that they count."""
+    return tuple(name for name, row in DIALECTS.items() if row.space == space and row.launch)
+
+
+def refuse_stages(
+    engine: str, row: Dialect, schedule: ReuseSchedule, stages: Sequence[int]
+) -> None:
+    """Raise where a pipeline stage would begin on a shared layer and the engine has no remedy."""
+    for layer in _shared_starts(schedule, stages):
+        if row.stages in ("carried", "one process"):
+            continue
+        why = {
+            "first full": "selections do not cross pipeline stages",
+            "forced full": "it would run that layer full",
+            "forced by frequency": "it would refuse the pattern, or run that layer full",
+            "unknown": "nothing is known about pipeline stages there",
+        }[row.stages]
+        raise ScheduleError(f"{engine}: a stage begins on shared layer {layer}, and {why}")
+
+
+def _shared_starts(schedule: ReuseSchedule, stages: Sequence[int]) -> Iterator[int]:
+    """Absolute ids of stages' first indexer-bearing layers that are shared."""
+    for start, end in pairwise([*sorted(stages), schedule.layer_ids[-1] + 1]):
+        inside = [i for i, layer in enumerate(schedule.layer_ids) if start <= layer < end]
+        if inside and not schedule.computes[inside[0]]:
+            yield schedule.layer_ids[inside[0]]
+
+
+def _staged(
+    engine: str, row: Dialect, schedule: ReuseSchedule, stages: Sequence[int]
+) -> ReuseSchedule:
+    """The schedule as it runs over pipeline stages; some engines make their first layers full."""
+    if not row.stages.startswith("forced"):
+        refuse_stages(engine, row, schedule, stages)
+        return schedule
+    forced = set(_shared_starts(schedule, stages))
+    letters = "".join(
+        "F" if layer in forced else letter
+        for layer, letter in zip(schedule.layer_ids, schedule.pattern, strict=True)
+    )
+    return ReuseSchedule.from_pattern(letters, layers=schedule.layer_ids)
+
+
+def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, own: ReuseSchedule) -> None:
+    """Everything that an engine cannot say, whatever its settings."""
+    if schedule.source != schedule.nearest:
+        lag = schedule.lag
+        what = f"a lag (k = {lag})" if isinstance(lag, int) else "a source per layer"
+        raise ScheduleError(
+            f"{engine} cannot express {what}: shared layers read the nearest full layer before them"
+        )
+    everything = schedule.layer_ids == tuple(range(len(schedule)))
+    if row.space == "layers" and not everything:
+        raise ScheduleError(
+            f"{engine} counts all layers, this schedule the compressed-sparse ones"
+            f" (use {', '.join(engines_for('c4'))})"
+        )
+    if row.space == "c4" and everything:
+        raise ScheduleError(
+            f"{engine} counts compressed-sparse layers, this schedule all layers"
+            f" (use {', '.join(engines_for('layers'))})"
+        )
+    if own.layer_ids != schedule.layer_ids:
+        raise ScheduleError("the schedule counts other layers than the checkpoint")
+    for i, full in enumerate(schedule.computes):
+        if full and not own.computes[i]:
+            raise ScheduleError(
+                f"layer {schedule.layer_ids[i]} has no indexer in this checkpoint (native pattern"
+                f" {own.pattern}): it can be made sparser, never denser"
+            )
+    if row.launch is None:
+        raise ScheduleError(f"{engine}: its settings are read here, not written ({row.title})")
+    if not row.reads and schedule != own:
+        raise ScheduleError(f"{engine} cannot express reuse: {row.title}")
+
+
+def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, Any]:
+    gate: dict[str, Any] = {} if row.gate == "none" else {"use_index_cache": True}
+    if not row.reads:
+        raise ScheduleError(f"{engine} has no reuse that could be switched on: {row.title}")
+    if all(schedule.computes) and "freq" in row.reads and not row.fixed_freq and row.freq_known:
+        return {**gate, row.names[0]: 1}
+    types = ["full" if full else "shared" for full in schedule.computes]
+    found: dict[str, Any] = {}
+    if "pattern" in row.reads:
+        found["index_topk_pattern"] = schedule.pattern
+    if row.reads[0] == "types":
+        found["indexer_types"] = types
+    return {**gate, **(found or _as_frequency(engine, row, schedule))}
+
+
+def _as_frequency(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, Any]:
+    """Frequency and offset that keep exactly these layers: shift + 1 full ones, then a period."""
+    shift = schedule.pattern.index("S") - 1
+    behind = schedule.pattern.find("F", shift + 1)
+    freq = (behind if behind > 0 else len(schedule)) - shift
+    if frequency_pattern(engine, row, len(schedule), freq, shift + 1) != schedule.pattern:
+        raise ScheduleError(
+            f"{engine} knows frequencies only, and none keeps exactly layers"
+            f" {', '.join(map(str, schedule.full_layer_ids))}"
+        )
+    return {row.names[0]: freq, row.names[1]: shift + 1}
+
+
+def _notes(row: Dialect, schedule: ReuseSchedule, own: ReuseSchedule, on: bool) -> Iterator[str]:
+    if not on:
+        yield "nothing is set: the checkpoint's own schedule, reuse settings off"
+    elif all(schedule.computes):
+        yield "every layer full with reuse switched on (frequency 1) is another code path than off"
+    if not all(own.computes):
+        yield f"the baseline of this checkpoint is its own schedule {own.pattern}"
+    if on and row.gate == "documented":
+        yield "its documentation asks for use_index_cache; the code read here does not test it"
+    yield f"MTP layers: {row.mtp}"
+    yield f"indexer of a shared layer: {row.shared_indexer}"

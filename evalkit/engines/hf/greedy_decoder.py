@@ -1,0 +1,179 @@
+"""Greedy decoding of a batch with a KV cache, the prompt fed in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
+from evalkit.core.types import Prompt
+from evalkit.dsa import AppliedSchedule
+
+Answer = tuple[str, str, int, str | None]  # text, finish reason, tokens, error
+
+
+class GreedyDecoder:
+    """Decodes batches of prompts with one model.
+
+    The whole prompt, its last token included, is prefill; the first generated token comes out of
+    it, and every later one is a decode step. That is what serving engines do, and it decides where
+    a decode-only lag acts.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, prefill_chunk: int) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.prefill_chunk = prefill_chunk
+        self.limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.stop_ids = _stop_ids(model, tokenizer)
+
+    def answer(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
+        """Answers in the order of the batch; a prompt that cannot run is an error, not a crash."""
+        fits = [self._problem(prompt) for prompt in batch]
+        good = [prompt for prompt, problem in zip(batch, fits, strict=True) if problem is None]
+        answers = iter(self._decode(good, applied) if good else [])
+        return [next(answers) if problem is None else ("", "error", 0, problem) for problem in fits]
+
+    def _problem(self, prompt: Prompt) -> str | None:
+        need = len(prompt.token_ids) + prompt.max_new_tokens
+        if not prompt.token_ids:
+            return "empty prompt"
+        if self.limit is not None and need > self.limit:
+            return f"over-length: {need} tokens, the model has {self.limit} positions"
+        return None
+
+    @torch.inference_mode()
+    def _decode(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
+        ids, mask = self._padded(batch)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cache = self._cache()
+        _set_phase(applied, "prefill")
+        logits = self._prefill(ids, mask, positions, cache)
+        rows: list[list[int]] = [[] for _ in batch]
+        reasons: list[str | None] = [None] * len(batch)
+        finite = torch.ones(len(batch), dtype=torch.bool, device=logits.device)
+        _set_phase(applied, "decode")
+        for _ in range(max(prompt.max_new_tokens for prompt in batch)):
+            finite &= torch.isfinite(logits).all(dim=-1)
+            token = logits.argmax(dim=-1)
+            self._take(token.tolist(), batch, rows, reasons)
+            if all(reasons):
+                break
+            mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=1)
+            positions = positions[:, -1:] + 1
+            logits = self._forward(token.unsqueeze(1), mask, positions, cache)
+        _set_phase(applied, None)
+        sound = finite.tolist()
+        return [
+            self._result(prompt, row, reason or "length")
+            if good
+            else ("", "error", len(row), "the model returned non-finite logits")
+            for prompt, row, reason, good in zip(batch, rows, reasons, sound, strict=True)
+        ]
+
+    def _take(
+        self,
+        tokens: Sequence[int],
+        batch: Sequence[Prompt],
+        rows: list[list[int]],
+        reasons: list[str | None],
+    ) -> None:
+        """Add one token to every unfinished row, and note which ones are done."""
+        for i, token in enumerate(tokens):
+            if reasons[i] is not None:
+                continue
+            if token in self.stop_ids:
+                reasons[i] = "stop"
+                continue
+            rows[i].append(token)
+            sample = batch[i].sample
+            if sample.stop and any(s in self._text(rows[i]) for s in sample.stop):
+                reasons[i] = "stop"
+            elif self._spent(batch[i], rows[i]):
+                reasons[i] = "length"
+
+    def _spent(self, prompt: Prompt, row: list[int]) -> bool:
+        """Whether the answer's budget is used up; a reasoning block has a budget of its own."""
+        if len(row) < prompt.sample.max_new_tokens:
+            return False
+        if not prompt.reasoning_tokens or len(row) >= prompt.max_new_tokens:
+            return True
+        text = self._text(row)
+        if CLOSE not in text:
+            return OPEN not in text and not opens_reasoning(prompt)
+        answer = text.rpartition(CLOSE)[2]
+        spent = len(self.tokenizer.encode(answer, add_special_tokens=False))
+        return spent >= prompt.sample.max_new_tokens
+
+    def _result(self, prompt: Prompt, row: list[int], reason: str) -> Answer:
+        text = self._text(row)
+        cuts = [text.find(s) for s in prompt.sample.stop if s in text]
+        return text[: min(cuts)] if cuts else text, reason, len(row), None
+
+    def _text(self, row: list[int]) -> str:
+        return str(self.tokenizer.decode(row, skip_special_tokens=True))
+
+    def _padded(self, batch: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
+        """Left-padded ids and mask [B, S] on the model's device."""
+        width = max(len(prompt.token_ids) for prompt in batch)
+        pad = self.tokenizer.pad_token_id or 0
+        ids = torch.full((len(batch), width), pad, dtype=torch.long)
+        mask = torch.zeros((len(batch), width), dtype=torch.long)
+        for row, prompt in enumerate(batch):
+            ids[row, width - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids)
+            mask[row, width - len(prompt.token_ids) :] = 1
+        return ids.to(self.model.device), mask.to(self.model.device)
+
+    def _cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.model.config.get_text_config())
+
+    def _prefill(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        logits = None
+        for start in range(0, ids.shape[1], self.prefill_chunk):
+            end = min(start + self.prefill_chunk, ids.shape[1])
+            logits = self._forward(ids[:, start:end], mask[:, :end], positions[:, start:end], cache)
+        if logits is None:
+            raise ValueError("empty prompt")
+        return logits
+
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        """Logits of the last position [B, vocabulary], in fp32."""
+        result = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=1,
+            **{_cache_name(self.model): cache},
+        )
+        logits: Tensor = result.logits[:, -1].float()
+        return logits
+
+
+def _set_phase(applied: AppliedSchedule | None, phase: Any) -> None:
+    if applied is not None:
+        applied.phase = phase
+
+
+def _cache_name(model: Any) -> str:
+    """`cache` in new model classes, `past_key_values` in the others."""
+    import inspect
+
+    names = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """End-of-text ids of the generation configuration and of the tokenizer."""
+    ids: set[int] = set()
+    for source in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
+        if isinstance(source, int):
+            ids.add(source)
+        elif source is not None:
+            ids.update(int(i) for i in source)
+    return frozenset(ids)

@@ -1,0 +1,266 @@
+"""A running server answers: every request retried, nothing lost, several servers as one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from evalkit.config.run import ArmConfig
+from evalkit.config.server import OpenAIServerConfig
+from evalkit.core.types import Completion, EvalkitError, Prompt
+from evalkit.dsa import ReuseSchedule
+from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
+from evalkit.engines.openai.client import Client, Refused, Rejected, Retry
+from evalkit.engines.openai.server_pool import Server, ServerPool
+from evalkit.engines.openai.wire import Wire, served_models
+
+LONGEST_BACKOFF = 60.0
+GATHER_SECONDS = 0.02  # answers that come together are written together
+HOPELESS = 3  # so many requests rejected and none answered: the settings are wrong, not the prompts
+_TOO_LONG = ("context length", "maximum", "too long", "longer than", "exceed", "max_model_len")
+
+
+class OpenAIServerEngine:
+    """Sends the prompts of an arm to its servers."""
+
+    def __init__(self, config: OpenAIServerConfig) -> None:
+        self.config = config
+        self.key: Key = read_key(config.api_key_env, config.api_key_file)
+        self.tokenizer: Any = None
+        self.model = ""
+        self._wire: Wire | None = None
+        self._native: ReuseSchedule | None = None
+        self._models: dict[str, str] = {}
+        self._verdicts: dict[str, str] = {}
+        self._last = ""
+
+    def load(self, model: str) -> dict[str, Any]:
+        """Tokenizer and schedule of the checkpoint; the weights are the servers' business."""
+        from evalkit.core.model_info import model_layout
+        from evalkit.prompts.renderer import load_tokenizer
+
+        self.model = model
+        self.tokenizer = load_tokenizer(model)
+        self._wire = Wire(self.config, self.tokenizer)
+        found = model_layout(model)
+        self._native = found.native if found is not None else None
+        return {"weights_sha256": None, "model_type": found.model_type if found else None}
+
+    def native(self) -> ReuseSchedule | None:
+        """The checkpoint's own schedule."""
+        return self._native
+
+    def engagement(self) -> dict[str, Any]:
+        """Verdict of the check of the last arm; the weakest, where its server was started again."""
+        return {"verdict": self._verdicts.get(self._last, "unknown: the server was not asked")}
+
+    def check(
+        self, arm: ArmConfig, schedule: ReuseSchedule | None, entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Is the arm's schedule in force? For run.json; see `evalkit.engagement.check`."""
+        from evalkit.engagement.check import check_arm
+
+        found = check_arm(self, arm, schedule, entries).record()
+        before = next((e.get("engagement") for e in entries if e["name"] == arm.name), None) or {}
+        now = f"unknown: {found['reason']}" if found["verdict"] == "unknown" else found["verdict"]
+        earlier = str(before.get("verdict", ""))
+        self._verdicts[arm.name] = earlier if earlier.startswith("unknown") else now
+        return found
+
+    def urls(self, arm: ArmConfig) -> tuple[str, ...]:
+        """Servers of an arm.
+
+        Raises:
+            EvalkitError: neither the arm nor the engine names one.
+        """
+        urls = (arm.server.urls if arm.server else ()) or self.config.urls
+        if not urls:
+            raise EvalkitError(
+                f"arm {arm.name}: no server: set engine.urls, or server.urls of the arm"
+            )
+        return urls
+
+    def answer(
+        self,
+        arm: ArmConfig,
+        schedule: ReuseSchedule | None,  # noqa: ARG002 - the server was started with it
+        prompts: Sequence[Prompt],
+        done: Collection[str],
+    ) -> Iterator[list[Completion]]:
+        """Answers as they come; what had come when Ctrl-C was pressed is handed out first."""
+        if self._wire is None:
+            raise RuntimeError("load a model first")
+        self._last = arm.name
+        left = [prompt for prompt in prompts if prompt.sample.id not in done]
+        urls = self.urls(arm)
+        for url in urls:
+            warn_plain_http(url, self.key)
+        with asyncio.Runner() as runner:
+            work = runner.run(self._start(arm, urls, left))
+            try:
+                while not work.finished:
+                    yield runner.run(work.gather())
+            except KeyboardInterrupt:
+                yield work.arrived()
+                raise
+            except (Refused, Rejected) as error:
+                yield work.arrived()
+                raise EvalkitError(f"arm {arm.name}: {error}") from None
+            finally:
+                runner.run(work.close())
+
+    async def _start(self, arm: ArmConfig, urls: Sequence[str], left: Sequence[Prompt]) -> _Work:
+        servers = [Server(url, Client(url, self.key)) for url in urls]
+        pool = ServerPool(
+            servers,
+            max_requests=self.config.max_requests,
+            max_tokens=self.config.max_tokens_in_flight,
+        )
+        if self._wire is None:
+            raise RuntimeError("load a model first")
+        named = (arm.server.served_model if arm.server else None) or self.config.served_model
+        work = _Work(self._wire, pool, left, named, self._models)
+        work.start()
+        return work
+
+
+class _Work:
+    """Requests of one block under way."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        pool: ServerPool,
+        prompts: Sequence[Prompt],
+        served_model: str | None,
+        models: dict[str, str],
+    ) -> None:
+        self._wire = wire
+        self._config = wire.config
+        self._pool = pool
+        self._todo = iter(prompts)
+        self._left = len(prompts)
+        self._named = served_model
+        self._models = models
+        self._ready: list[Completion] = []
+        self._came = asyncio.Event()
+        self._problem: Exception | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._answers = 0
+        self._rejected = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every prompt was handed out."""
+        return self._left == 0
+
+    def start(self) -> None:
+        """Begin; the running event loop does the rest."""
+        count = min(self._left, self._config.max_requests * len(self._pool.servers))
+        self._tasks = [asyncio.create_task(self._worker()) for _ in range(count)]
+
+    async def gather(self) -> list[Completion]:
+        """Wait for an answer, and take those that come right behind it.
+
+        Raises:
+            Refused, Rejected: the servers take nothing from us.
+        """
+        await self._came.wait()
+        if len(self._ready) < self._left and self._problem is None:
+            await asyncio.sleep(GATHER_SECONDS)
+        if self._problem is not None:
+            raise self._problem
+        return self.arrived()
+
+    def arrived(self) -> list[Completion]:
+        """What has come and was not handed out."""
+        found, self._ready = self._ready, []
+        self._came.clear()
+        self._left -= len(found)
+        return found
+
+    async def close(self) -> None:
+        """Abandon what is under way and close the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._pool.servers:
+            await server.client.close()
+
+    async def _worker(self) -> None:
+        for prompt in self._todo:
+            try:
+                completion = await self._one(prompt)
+                self._ready.append(completion)  # not in one line: `_ready` changes while we wait
+            except Exception as error:
+                self._problem = self._problem or error
+            self._came.set()
+            if self._problem is not None:
+                return
+
+    async def _one(self, prompt: Prompt) -> Completion:
+        """One prompt, tried until it is answered or the tries are used up."""
+        tries, problem = 0, ""
+        while tries <= self._config.retries:
+            try:
+                completion = await self._try(prompt)
+                self._answers += 1
+                return completion
+            except Retry as failure:
+                problem = str(failure)
+                if failure.gone and self._pool.live:
+                    continue  # another server may take it at once
+                await asyncio.sleep(self._pause(tries, failure.after))
+                tries += 1
+            except Rejected as refusal:
+                self._note_rejection(refusal)
+                return self._wire.error(prompt, str(refusal))
+        return self._wire.error(prompt, f"given up after {tries} tries: {problem}")
+
+    async def _try(self, prompt: Prompt) -> Completion:
+        cost = self._wire.cost(prompt)
+        server = await self._pool.acquire(cost)
+        try:
+            model = await self._model(server)
+            body = self._wire.body(prompt, model)
+            reply = await server.client.complete(
+                self._wire.path(prompt), body, self._wire.seconds(prompt)
+            )
+            completion = self._wire.completion(prompt, reply)
+            self._pool.answered(server)
+            return completion
+        except Retry as failure:
+            if failure.gone:
+                self._pool.failed(server)
+            raise
+        finally:
+            self._pool.release(server, cost)
+
+    async def _model(self, server: Server) -> str:
+        """Name of the model at a server: the one that was named, or the only one it lists."""
+        if self._named is not None:
+            return self._named
+        if server.url not in self._models:
+            names = served_models(await server.client.get("/models"))
+            if len(names) != 1:
+                listed = ", ".join(names) or "none"
+                raise Refused(
+                    f"{server.url} lists {len(names)} models ({listed}): set served_model"
+                )
+            self._models[server.url] = names[0]
+        return self._models[server.url]
+
+    def _pause(self, tries: int, after: float) -> float:
+        """Seconds before the next try: exponential, spread, no less than the server asked for."""
+        longest = min(self._config.backoff * 2.0**tries, LONGEST_BACKOFF)
+        return max(after, random.uniform(0.5, 1.0) * longest)
+
+    def _note_rejection(self, refusal: Rejected) -> None:
+        """A prompt that is too long is its own fault; the rest points to wrong settings."""
+        if any(words in str(refusal).lower() for words in _TOO_LONG):
+            return
+        self._rejected += 1
+        if self._rejected >= HOPELESS and not self._answers:
+            raise Rejected(f"the server rejects every request: {refusal}")

@@ -1,0 +1,148 @@
+"""What a prompt becomes on the wire, and what a reply becomes in the records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from evalkit.config.server import OpenAIServerConfig
+from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
+from evalkit.core.types import Completion, Prompt
+from evalkit.engines.openai.client import Refused, Rejected, Reply
+
+_REASONS = {"stop": "stop", "length": "length", "stop_sequence": "stop", "eos": "stop"}
+
+
+class Wire:
+    """Bodies of requests, and completions out of replies, for one tokenizer."""
+
+    def __init__(self, config: OpenAIServerConfig, tokenizer: Any) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+
+    def cost(self, prompt: Prompt) -> int:
+        """Tokens that a request holds at the server."""
+        return len(prompt.token_ids) + prompt.max_new_tokens
+
+    def seconds(self, prompt: Prompt) -> float:
+        """Time that a request may take."""
+        more = self.config.timeout_per_1k_tokens * self.cost(prompt) / 1000
+        return self.config.timeout + more
+
+    def path(self, prompt: Prompt) -> str:
+        """Where the request goes."""
+        chat = self.config.api == "chat" and prompt.sample.chat
+        return "/chat/completions" if chat else "/completions"
+
+    def body(self, prompt: Prompt, model: str) -> dict[str, Any]:
+        """The request.
+
+        Raises:
+            Refused: as text, the server would read other tokens than the prompt has.
+        """
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": prompt.max_new_tokens,
+            "temperature": self.config.temperature,
+            **self.config.extra_body,
+        }
+        if prompt.sample.stop:
+            body["stop"] = list(prompt.sample.stop)
+        if self.config.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        if self.path(prompt) == "/chat/completions":
+            return body | self._messages(prompt)
+        return body | {"prompt": self._prompt(prompt)}
+
+    def _prompt(self, prompt: Prompt) -> str | list[int]:
+        """Token ids, or the text that a server with this tokenizer turns into those ids."""
+        ids = list(prompt.token_ids)
+        if self.config.api == "ids":
+            return ids
+        bos = getattr(self.tokenizer, "bos_token", None) or ""
+        # Servers add special tokens to text; a text that already begins with BOS would get two.
+        for text in (prompt.text, prompt.text.removeprefix(bos)):
+            if self.tokenizer.encode(text, add_special_tokens=True) == ids:
+                return text
+        raise Refused(
+            f"{prompt.sample.id}: as text, the server would not read the prompt's tokens (special"
+            " tokens would be added twice or not at all): use engine.api = ids"
+        )
+
+    def _messages(self, prompt: Prompt) -> dict[str, Any]:
+        sample = prompt.sample
+        if not sample.answer_prefix:
+            return {"messages": [{"role": "user", "content": sample.text}]}
+        if self.config.chat_prefix == "user":
+            text = sample.text + sample.answer_prefix
+            return {"messages": [{"role": "user", "content": text}]}
+        return {
+            "messages": [
+                {"role": "user", "content": sample.text},
+                {"role": "assistant", "content": sample.answer_prefix},
+            ],
+            "continue_final_message": True,
+            "add_generation_prompt": False,
+        }
+
+    def completion(self, prompt: Prompt, reply: Reply) -> Completion:
+        """The record of an answer.
+
+        Raises:
+            Refused: the server read another number of tokens than the prompt has.
+            Rejected: it ended for a reason that is not an answer.
+        """
+        read = reply.prompt_tokens
+        if self.path(prompt) == "/completions" and read not in (None, len(prompt.token_ids)):
+            raise Refused(
+                f"{prompt.sample.id}: the server read {read} tokens where the prompt has"
+                f" {len(prompt.token_ids)}: it adds special tokens (a second BOS?) or has another"
+                " tokenizer"
+            )
+        reason = _REASONS.get(reply.finish_reason or "")
+        if reason is None:
+            raise Rejected(f"the server ended the answer: {reply.finish_reason}")
+        text, reason = self._within_budget(prompt, *_cut(prompt, reply.text, reason))
+        return Completion(
+            sample_id=prompt.sample.id,
+            text=text,
+            finish_reason=reason,
+            prompt_tokens=len(prompt.token_ids) if read is None else read,
+            completion_tokens=self._count(reply),
+            seconds=time.perf_counter() - reply.sent,
+        )
+
+    def error(self, prompt: Prompt, problem: str) -> Completion:
+        """The record of a request that came to nothing."""
+        size = len(prompt.token_ids)
+        return Completion(prompt.sample.id, "", "error", size, 0, 0.0, problem)
+
+    def _count(self, reply: Reply) -> int:
+        if reply.completion_tokens is not None:
+            return reply.completion_tokens
+        return len(self.tokenizer.encode(reply.text, add_special_tokens=False))
+
+    def _within_budget(self, prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
+        """The answer cut to its own budget where reasoning left it more; `text` as it came else."""
+        if not prompt.reasoning_tokens:
+            return text, reason
+        if CLOSE not in text and (OPEN in text or opens_reasoning(prompt)):
+            return text, reason
+        head, tag, answer = text.rpartition(CLOSE)
+        ids = self.tokenizer.encode(answer, add_special_tokens=False)
+        if len(ids) <= prompt.sample.max_new_tokens:
+            return text, reason
+        kept = self.tokenizer.decode(ids[: prompt.sample.max_new_tokens])
+        return head + tag + kept, "length"
+
+
+def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
+    """Cut the first stop string, for servers that leave it in."""
+    cuts = [text.find(stop) for stop in prompt.sample.stop if stop in text]
+    return (text[: min(cuts)], "stop") if cuts else (text, reason)
+
+
+def served_models(listing: Mapping[str, Any]) -> list[str]:
+    """Model names of a ``/v1/models`` answer."""
+    return [str(entry.get("id")) for entry in listing.get("data") or [] if entry.get("id")]

@@ -1,0 +1,99 @@
+"""What importers must know of the benchmarks: metrics, counts, and how gold is made of a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evalkit.data.records import BadField
+from evalkit.importers.common.records import Record, Row
+from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
+from evalkit.tasks.longbench.suites import cell
+
+NEEDLE = (
+    "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny"
+    " day."
+)
+PHRASES = ("sandwich", "Dolores Park")
+
+
+def longbench_base(task: str) -> str | None:
+    """The task that a file or log is about; ``<task>_e`` is one of LongBench-E, others are None."""
+    base = task.removesuffix("_e")
+    return base if base in tasks() and (base == task or in_e(base)) else None
+
+
+def longbench(
+    base: str, row: Row, prediction: str | None, key: str | None, *, e: bool = False
+) -> Record:
+    """A record of LongBench, or of LongBench-E where the length tells the cell."""
+    meta: dict[str, Any] = {}
+    length = row.integer("length") if e else row.optional_integer("length")
+    if length is not None:
+        meta["length"] = length
+    facts = tasks()[base]
+    meta |= scoring_meta(base, row.texts("all_classes") if facts.has_classes else None)
+    name = cell(base, bin_of(length) if e and length is not None else None)
+    row.reading.expected.setdefault(name, official_count(base, bin_of(length or 0) if e else None))
+    return record(name, row, prediction, row.texts("answers"), facts.metric, key, meta)
+
+
+def ruler_metric(task: str) -> str:
+    """Any of the references for qa, all of them for the others."""
+    return "ruler_part" if task.startswith("qa") else "ruler_all"
+
+
+def ruler_cell(task: str, length: int | None) -> str:
+    """``<task>@<length>``, or the task alone where the length is not known."""
+    return task if length is None else f"{task}@{length}"
+
+
+def needle_references(needle: str, where: Row) -> tuple[str, ...]:
+    """The key phrases of the original needle, else the whole needle (noted once)."""
+    text = " ".join(needle.split())
+    if text == NEEDLE:
+        return PHRASES
+    if not text:
+        raise BadField(where.name("needle"), "empty")
+    note = (
+        "another needle than the original one: an answer is right if it holds the whole sentence,"
+        " which measures wording"
+    )
+    if note not in where.reading.notes:
+        where.reading.notes.append(note)
+    return (text,)
+
+
+def record(
+    task: str,
+    row: Row,
+    prediction: str | None,
+    references: tuple[str, ...],
+    metric: str,
+    key: str | None,
+    meta: dict[str, Any],
+    extra: dict[str, Any] | None = None,
+    gold: str = "answers",
+) -> Record:
+    """A record; without a prediction it is an error that scores 0."""
+    return Record(
+        task=task,
+        prediction=prediction or "",
+        references=references,
+        metric=metric,
+        where=row.where,
+        key=key,
+        error="no prediction in the imported file" if prediction is None else None,
+        meta=meta,
+        extra=extra or {},
+        digest=row.digest,
+        gold=row.name(gold),
+    )
+
+
+def prediction_of(row: Row, key: str) -> str | None:
+    """The text a model said; None, with a problem noted, where the field holds no text."""
+    try:
+        return row.text(key)
+    except BadField as error:
+        row.reading.problem(row.where, error.field, f"{error.message}; counted as an error")
+        return None

@@ -1,0 +1,1 @@
+"""Samples to token ids: chat templates, token counts, tokenizers."""

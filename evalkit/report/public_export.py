@@ -1,0 +1,109 @@
+"""Export for publication: numbers, schedules and hashes; no request text, no answer, no host name.
+
+report.html      the page without samples
+results.csv      every arm and task: counts, scores, differences, intervals, verdicts
+evidence.json    arms with schedules and hashes, tasks with their parameters, statistics
+retention.csv    the layout of the MLI paper's Table 2, also as .md and .tex
+plots/           PNG and SVG
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.analysis.compare import RunComparison, as_rows, methods
+from evalkit.analysis.grouping import in_force, model_name
+from evalkit.report import html
+from evalkit.report.plots.write import write as write_plots
+from evalkit.report.retention_table import csv_text, latex, markdown, retention_table
+from evalkit.run.store import RunStore, write_atomic
+
+FORMAT = 1
+ARM_KEYS = (
+    *("weights_sha256", "revision", "model_type", "dtype", "device", "prompts_sha256"),
+    *("indexer_sha256", "schedule"),
+)
+ENGINE_KEYS = (
+    *("kind", "dtype", "indexer", "api", "temperature", "corrupt"),
+    *("batch_tokens", "max_batch", "prefill_chunk"),
+)
+
+
+def write(store: RunStore, comparison: RunComparison, folder: Path) -> list[Path]:
+    """Write the export.
+
+    Returns:
+        the files.
+    """
+    table = retention_table(comparison)
+    texts = {
+        "report.html": html.page(store, comparison, public=True),
+        "results.csv": results_csv(comparison),
+        "evidence.json": json.dumps(
+            evidence(store, comparison), indent=1, ensure_ascii=False, allow_nan=False
+        )
+        + "\n",
+        "retention.md": markdown(table),
+        "retention.tex": latex(table),
+        "retention.csv": csv_text(table),
+    }
+    for name, text in texts.items():
+        write_atomic(folder / name, text)
+    return [folder / name for name in texts] + write_plots(store, comparison, folder / "plots")
+
+
+def results_csv(comparison: RunComparison) -> str:
+    """Every row of compare.json."""
+    rows = as_rows(comparison)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({**row, "notes": "; ".join(row["notes"])})
+    return buffer.getvalue()
+
+
+def evidence(store: RunStore, comparison: RunComparison) -> dict[str, Any]:
+    """What the numbers rest on, chosen key by key: nothing else of run.json is taken."""
+    run = store.read_run()
+    engine = (run.get("recipe") or {}).get("engine") or {}
+    return {
+        "format": FORMAT,
+        "identity_sha256": run.get("identity_sha256"),
+        "environment": run.get("environment"),
+        "engine": {key: engine[key] for key in ENGINE_KEYS if key in engine},
+        "scoring": run.get("scoring"),
+        "arms": [_arm(arm, comparison) for arm in comparison.arms],
+        "tasks": [
+            {
+                "name": task["name"],
+                "samples": task["samples"],
+                "metric": comparison.metrics.get(task["name"]),
+                "deviations": task.get("deviations") or {},
+            }
+            for task in run["tasks"]
+        ],
+        "baseline": comparison.result.baseline,
+        "settings": comparison.settings.model_dump(mode="json"),
+        "methods": list(methods(comparison)),
+        "noise_floors": dict(comparison.floors),
+        "signature": comparison.result.signature,
+        "rows": as_rows(comparison),
+    }
+
+
+def _arm(arm: Mapping[str, Any], comparison: RunComparison) -> dict[str, Any]:
+    name = arm["name"]
+    return {
+        "name": name,
+        "model": model_name(arm),
+        **{key: arm[key] for key in ARM_KEYS if key in arm},
+        "in_force": in_force(arm) or None,
+        "counts": dict(comparison.flags.get(name, {})),
+        "unfinished": comparison.unfinished.get(name),
+    }

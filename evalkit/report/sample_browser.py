@@ -1,0 +1,101 @@
+"""What the sample browser of the page shows: samples with the answers of every arm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evalkit.analysis.compare import RunComparison
+from evalkit.run.store import RunStore
+
+CUTS = (1200, 500, 200, 80)
+"""Characters kept of an answer, tried in turn until the page stays below `MOST_CHARACTERS`."""
+
+MOST_CHARACTERS = 24_000_000
+KEEP_ALL = 2000
+"""Up to so many samples all are shown; of more, those on which arms differ or that are flagged."""
+
+
+def samples(store: RunStore, comparison: RunComparison) -> dict[str, Any]:
+    """The browser's data, JSON values only, small: equal answers are kept once.
+
+    Returns:
+        ``arms`` (baseline first), ``tasks``, ``total`` (samples of the run), ``cut`` (characters
+        kept of an answer) and ``rows``: [id, task, question, gold, answers, which answer per arm
+        (-1: none), score per arm, flags per arm].
+    """
+    base = comparison.result.baseline
+    names = [base, *(a["name"] for a in comparison.arms if a["name"] != base)]
+    names = [name for name in names if name in comparison.scored]
+    items = store.read_items()
+    scores = [store.read_scores(name) for name in names]
+    chosen = _chosen(items, scores)
+    tasks = list(dict.fromkeys(items[i]["task"] for i in chosen))
+    places = {task: k for k, task in enumerate(tasks)}
+    rows: list[list[Any]] = []
+    cut = CUTS[-1]
+    for cut in CUTS:
+        rows = [_row(i, items[i], places, scores, cut) for i in chosen]
+        if sum(len(json.dumps(row, ensure_ascii=False)) for row in rows) <= MOST_CHARACTERS:
+            break
+    return {"arms": names, "tasks": tasks, "total": len(items), "cut": cut, "rows": rows}
+
+
+def _chosen(
+    items: Mapping[str, Mapping[str, Any]], scores: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> list[str]:
+    answered = [i for i in items if any(i in rows for rows in scores)]
+    if len(answered) <= KEEP_ALL:
+        return answered
+    return [i for i in answered if _telling([rows[i] for rows in scores if i in rows])]
+
+
+def _telling(found: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether arms differ on a sample, or one failed to answer."""
+    flags = {flag for row in found for flag in row["flags"]} & {"error", "unclosed", "empty"}
+    return len({row["score"] for row in found}) > 1 or bool(flags)
+
+
+def _row(
+    sample_id: str,
+    item: Mapping[str, Any],
+    places: Mapping[str, int],
+    scores: Sequence[Mapping[str, Mapping[str, Any]]],
+    cut: int,
+) -> list[Any]:
+    answers: dict[str, int] = {}
+    which: list[int] = []
+    values: list[float | None] = []
+    flags: list[str] = []
+    for rows in scores:
+        row = rows.get(sample_id)
+        if row is None:
+            which.append(-1)
+            values.append(None)
+            flags.append("")
+            continue
+        which.append(answers.setdefault(_cut(str(row["answer"]), cut), len(answers)))
+        values.append(round(float(row["score"]), 4))
+        flags.append(" ".join(row["flags"]))
+    meta = item.get("meta") or {}
+    gold = " | ".join(str(reference) for reference in item["references"])
+    question = _cut(str(meta.get("question") or meta.get("input") or ""), cut)
+    return [
+        sample_id, places[item["task"]], question, _cut(gold, cut), list(answers), which, values,
+        flags if any(flags) else [],
+    ]  # fmt: skip
+
+
+def _cut(text: str, most: int) -> str:
+    text = text.strip()
+    return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
+
+
+def script_json(data: Any) -> str:
+    """JSON for a <script> element: nothing in it can end the element or begin markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    # A lone surrogate cannot be written as UTF-8.
+    return "".join(f"\\u{ord(c):04x}" if 0xD800 <= ord(c) <= 0xDFFF else c for c in text)

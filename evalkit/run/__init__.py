@@ -1,0 +1,1 @@
+"""A run directory: planned, answered, stored, scored, resumed, merged."""

@@ -1,0 +1,163 @@
+"""What a run will do, and what makes two runs the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evalkit.config.run import THROUGHPUT_FIELDS, ArmConfig, RunConfig, resolve_model
+from evalkit.config.server import PLACE_FIELDS
+from evalkit.core.model_info import model_layout
+from evalkit.core.types import EvalkitError
+from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.indexer_metadata import IndexerFileError, indexer_facts, read_schedule
+from evalkit.tasks.base import Task
+from evalkit.tasks.registry import build_all
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do.
+
+    Attributes:
+        config: the recipe.
+        tasks: the cells.
+        models: checkpoint of each arm, resolved, by arm name.
+        limit: first samples of each cell only, or None.
+        indexers: facts of the distilled indexers, by the name of the arm that has some.
+    """
+
+    config: RunConfig
+    tasks: tuple[Task, ...]
+    models: Mapping[str, str]
+    limit: int | None
+    indexers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def count(self, task: Task) -> int:
+        """Samples of a cell that this run answers."""
+        return len(task) if self.limit is None else min(len(task), self.limit)
+
+    @property
+    def samples(self) -> int:
+        """Samples per arm."""
+        return sum(self.count(task) for task in self.tasks)
+
+    @property
+    def total(self) -> int:
+        """Answers of the whole run."""
+        return self.samples * len(self.config.arms)
+
+
+def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
+    """Resolve models and build the tasks; nothing heavy is loaded.
+
+    Raises:
+        EvalkitError: a model or a file that the recipe names is not there, or a schedule does not
+            fit its model.
+    """
+    if limit is not None and limit < 1:
+        raise EvalkitError(f"--limit {limit}: it must be 1 or more")
+    config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
+    indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
+    models = {
+        arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
+    }
+    for arm in config.arms:
+        if not arm.is_native:
+            found = model_layout(models[arm.name])
+            if found is None:
+                raise EvalkitError(
+                    f"arm {arm.name}: {models[arm.name]} has no lightning indexer, a schedule"
+                    " cannot act on it"
+                )
+            _fits(arm, found.native)
+    return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
+
+
+def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
+    """The arm with an absolute path to its indexers."""
+    if arm.indexer is None:
+        return arm
+    return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
+
+
+def _indexer(arm: ArmConfig) -> Mapping[str, Any]:
+    """Facts of an arm's distilled indexers; files that cannot be used are refused."""
+    try:
+        return indexer_facts(Path(arm.indexer or ""))
+    except IndexerFileError as error:
+        raise EvalkitError(f"arm {arm.name}: {error}") from None
+
+
+def _fits(arm: ArmConfig, native: ReuseSchedule) -> None:
+    """Refuse a schedule that the model, or the arm's distilled indexers, cannot run under."""
+    schedule = arm.schedule(native)
+    if arm.indexer is None:
+        return
+    trained_for = read_schedule(Path(arm.indexer))
+    if trained_for.layer_ids != native.layer_ids:
+        raise EvalkitError(
+            f"arm {arm.name}: {arm.indexer} was trained for a model with indexers at layers"
+            f" {_span(trained_for.layer_ids)}, this one has them at {_span(native.layer_ids)}"
+        )
+    if schedule != trained_for:
+        raise EvalkitError(
+            f"arm {arm.name}: {arm.indexer} was trained for the schedule {trained_for}, not for"
+            f" {schedule}; leave the arm's schedule out to take that one"
+        )
+
+
+def _span(layers: tuple[int, ...]) -> str:
+    return f"{layers[0]}-{layers[-1]} ({len(layers)})"
+
+
+def identity(todo: Plan) -> dict[str, Any]:
+    """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
+    recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
+    recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
+    del recipe["model"]
+    for arm in recipe["arms"]:
+        model = todo.models[arm["name"]]
+        # A directory is what its weights are (their hash is checked), not where it lies.
+        here = "a directory" if Path(model).is_dir() else "a file"
+        arm["model"] = here if Path(model).exists() else model
+        if arm["indexer"] is not None:  # what the files hold, not where they lie
+            arm["indexer"] = todo.indexers[arm["name"]]["indexer_sha256"]
+        if arm["server"] is not None:
+            arm["server"] = {k: v for k, v in arm["server"].items() if k not in PLACE_FIELDS}
+    recipe["limit"] = todo.limit
+    return recipe
+
+
+def changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Differences of two recipes in words; arms that were only added are not one."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(k for k in new if k not in old)]
+        return [
+            text
+            for k in keys
+            for text in changes(old.get(k), new.get(k), f"{path}.{k}" if path else str(k))
+        ]
+    if isinstance(old, list) and isinstance(new, list) and old != new:
+        if path == "arms":
+            return _arm_changes(old, new)
+        if len(old) == len(new):
+            return [
+                text
+                for i, (a, b) in enumerate(zip(old, new, strict=True))
+                for text in changes(a, b, f"{path}.{i}")
+            ]
+    return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
+
+
+def _arm_changes(old: list[Any], new: list[Any]) -> list[str]:
+    by_name = {arm["name"]: arm for arm in new}
+    texts: list[str] = []
+    for arm in old:
+        if arm["name"] not in by_name:
+            texts.append(f"arm {arm['name']} is gone")
+        else:
+            texts += changes(arm, by_name[arm["name"]], f"arm {arm['name']}")
+    return texts

@@ -1,0 +1,116 @@
+"""The table of a comparison: its rows and the choices behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evalkit.core.types import EvalkitError
+from evalkit.stats.result import PairedResult
+
+MACRO = "macro"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One arm on one task, or on the macro average (task ``"macro"``).
+
+    Attributes:
+        arm: name of the arm.
+        task: task label or ``"macro"``.
+        score: mean score over the samples joined with the baseline (macro: mean of task means).
+        baseline_score: the baseline on the same samples.
+        n: samples joined.
+        errors: failed generations of the arm among them, counted as score 0.
+        result: difference to the baseline; None for the baseline itself and for a task that
+            one of the two does not have.
+        p_adjusted: p-value adjusted over the family that `Options.over` names.
+        verdict: ``"no worse"``, ``"worse"`` or ``"undecided"``; ``""`` for the baseline.
+        equivalent: whether the interval excludes a difference as large as the margin in both
+            directions (TOST).
+        notes: what a reader must know beside the numbers, the result's caution included.
+    """
+
+    arm: str
+    task: str
+    score: float | None
+    baseline_score: float | None
+    n: int
+    errors: int
+    result: PairedResult | None = None
+    p_adjusted: float | None = None
+    verdict: str = ""
+    equivalent: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All rows: the baseline's first, then arm by arm, tasks sorted and the macro average last.
+
+    Attributes:
+        rows: one per arm and task.
+        baseline: name of the baseline arm.
+        signature: every choice the numbers depend on, in one line.
+    """
+
+    rows: tuple[Row, ...]
+    baseline: str
+    signature: str
+
+    def row(self, arm: str, task: str = MACRO) -> Row:
+        """The row of one arm and task.
+
+        Raises:
+            EvalkitError: there is none.
+        """
+        for row in self.rows:
+            if (row.arm, row.task) == (arm, task):
+                return row
+        raise EvalkitError(f"no row for arm {arm!r} and task {task!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of a comparison.
+
+    Attributes:
+        margin: largest tolerable loss in score units, for every task without its own.
+        margins: margins of single tasks (or of ``"macro"``).
+        noise_floors: noise floor per task (or ``"macro"``), from an A/A pair.
+        method: ``"auto"`` (what the coverage table supports) or one of `paired.METHODS`.
+        confidence: nominal coverage of the two-sided interval.
+        n_resamples: bootstrap resamples.
+        seed: seed of the resamples.
+        adjust: ``"holm"`` or ``"benjamini-hochberg"``.
+        over: p-values adjusted together: ``"arms"`` (within a task) or ``"arms and tasks"``
+            (of all tasks; the macro average stays a family of its own).
+    """
+
+    margin: float = 0.01
+    margins: Mapping[str, float] = field(default_factory=dict)
+    noise_floors: Mapping[str, float] = field(default_factory=dict)
+    method: str = "auto"
+    confidence: float = 0.95
+    n_resamples: int = 10000
+    seed: int = 0
+    adjust: str = "holm"
+    over: str = "arms"
+
+    def signature(self) -> str:
+        """The choices in one line."""
+        return "|".join(
+            [
+                "paired",
+                f"method:{self.method}",
+                f"confidence:{self.confidence:g}",
+                f"resamples:{self.n_resamples}",
+                f"seed:{self.seed}",
+                f"adjust:{self.adjust} over {self.over}",
+                f"margin:{self.margin:g}",
+                *(f"margin[{task}]:{self.margins[task]:g}" for task in sorted(self.margins)),
+                f"numpy:{np.__version__}",
+            ]
+        )

@@ -1,0 +1,148 @@
+"""The table of a power analysis: one row per benchmark, then the macro average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evalkit.core.types import EvalkitError
+from evalkit.stats.closed_form_intervals import NORMAL, critical_z
+from evalkit.stats.comparison import MACRO
+from evalkit.stats.power import (
+    Spread,
+    check_power,
+    power_of,
+    samples_needed,
+    smallest_effect,
+    smallest_margin,
+)
+
+SMALL_PILOT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRow:
+    """What a planned number of samples can and cannot show on one benchmark.
+
+    Attributes:
+        task: benchmark, or ``"macro"``.
+        planned: samples planned.
+        needed: samples that decide the margin with the power if the arms are equal (macro: of all
+            benchmarks together, in the planned proportions); None for a margin of 0, which none
+            can.
+        power: chance that the planned n decides the margin if the arms are equal.
+        effect: smallest true loss that the planned n shows to be a loss with the power.
+        margin: smallest margin that the planned n decides with the power if the arms are equal.
+        step: smallest change of a right/wrong score, 1 / n.
+        noise: half width of the interval of the difference, the sampling noise.
+        caution: what weakens the row, or None.
+    """
+
+    task: str
+    planned: int
+    needed: int | None
+    power: float
+    effect: float
+    margin: float
+    step: float
+    noise: float
+    caution: str | None = None
+
+    def sentence(self) -> str:
+        """Step and noise in words, in points of 100."""
+        if self.noise == 0.0:
+            return (
+                f"{self.planned} samples move in steps of {100 * self.step:.2g} points; no sample"
+                " of the pilot differs, so that the noise is not known"
+            )
+        ratio = self.noise / self.step
+        return (
+            f"{self.planned} samples move in steps of {100 * self.step:.2g} points; "
+            f"the sampling noise of a difference is +-{100 * self.noise:.2g} points, "
+            f"{ratio:.0f} steps"
+        )
+
+
+def power_table(
+    spreads: Mapping[str, Spread],
+    planned: Mapping[str, int],
+    margin: float,
+    *,
+    power: float = 0.8,
+    confidence: float = 0.95,
+) -> list[PowerRow]:
+    """One `PowerRow` per benchmark, in the order given, and one for the macro average.
+
+    The macro row uses the normal approximation: its variance is sum_k sd_k^2 / n_k / K^2.
+
+    Raises:
+        EvalkitError: no benchmark, no planned n for one, n < 1, or margin or power out of range.
+    """
+    check_power(power)
+    if not spreads:
+        raise EvalkitError("no benchmark to plan for")
+    rows = []
+    for task, spread in spreads.items():
+        n = planned.get(task, 0)
+        if n < 1:
+            raise EvalkitError(f"{task}: no samples planned")
+        rows.append(_row(task, n, spread, margin, power, confidence))
+    return [*rows, _macro(spreads, planned, margin, power, confidence)]
+
+
+def _row(
+    task: str, n: int, spread: Spread, margin: float, power: float, confidence: float
+) -> PowerRow:
+    needed = None
+    if margin > 0.0:
+        needed = samples_needed(margin, spread, power=power, confidence=confidence)
+    caution = None
+    if 0 < spread.pilot < SMALL_PILOT:
+        caution = f"pilot of {spread.pilot} samples: its spread is uncertain by a factor of two"
+    elif spread.pilot and spread.gain + spread.loss == 0.0:
+        caution = "no sample of the pilot differs: the least n that could decide is shown"
+    return PowerRow(
+        task=task,
+        planned=n,
+        needed=needed,
+        power=power_of(n, margin, spread, confidence=confidence),
+        effect=smallest_effect(n, spread, power=power, confidence=confidence),
+        margin=smallest_margin(n, spread, power=power, confidence=confidence),
+        step=1.0 / n,
+        noise=critical_z(confidence) * spread.sd / math.sqrt(n),
+        caution=caution,
+    )
+
+
+def _macro(
+    spreads: Mapping[str, Spread],
+    planned: Mapping[str, int],
+    margin: float,
+    power: float,
+    confidence: float,
+) -> PowerRow:
+    tasks = len(spreads)
+    variance = math.fsum(s.sd**2 / planned[task] for task, s in spreads.items()) / tasks**2
+    se = math.sqrt(variance)
+    z_a, z_b = critical_z(confidence), NORMAL.inv_cdf(power)
+    n = sum(planned[task] for task in spreads)
+    return PowerRow(
+        task=MACRO,
+        planned=n,
+        needed=_macro_needed(n, se, margin, power, confidence),
+        power=NORMAL.cdf(margin / se - z_a) if se > 0.0 else 1.0,
+        effect=min(1.0, (z_a + z_b) * se),
+        margin=min(1.0, (z_a + z_b) * se),
+        step=1.0 / max(planned[task] for task in spreads) / tasks,
+        noise=z_a * se,
+    )
+
+
+def _macro_needed(n: int, se: float, margin: float, power: float, confidence: float) -> int | None:
+    """All planned numbers scaled alike; never fewer than what decides where no sample differs."""
+    if margin <= 0.0:
+        return None
+    z = critical_z(confidence) + NORMAL.inv_cdf(power)
+    least = samples_needed(margin, Spread(0.0, 0.0, 0.0), power=power, confidence=confidence)
+    return max(least, math.ceil(n * (z * se / margin) ** 2))

@@ -1,0 +1,1 @@
+"""What several benchmarks use: lengths, truncation, seeded randomness, word streams."""

@@ -1,0 +1,246 @@
+"""The loop on a random model: equal runs, resume after a kill, two processes, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
+
+from distill.cli.main import _accelerator
+from distill.config.train import DistillConfig
+from distill.errors import DistillError
+from distill.setup import open_session
+from distill.training.state import learning_rate
+from distill.training.trainer import Trainer
+from tests.distill.helpers import digest
+from tests.paths import ROOT
+
+
+def recipe(model, **sections):
+    base = {
+        "model": str(model),
+        "dtype": "float32",
+        "arm": {"retention": "1/4"},
+        "data": {
+            "source": {"kind": "tiny"},
+            "length": 48,
+            "train": 6,
+            "held_out": 3,
+            "calibration": 2,
+            "shortest": 24,
+        },
+        "loss": {"rows": 8, "kl_share": 0.5},
+        "train": {
+            "steps": 4,
+            "batch": 4,
+            "micro_batch": 2,
+            "evaluate_every": 2,
+            "save_every": 2,
+            "warmup": 2,
+        },
+    }
+    for name, values in sections.items():
+        base[name] = {**base.get(name, {}), **values}
+    return DistillConfig.model_validate(base)
+
+
+def train(config, out, data=None, on_event=lambda *_: None):
+    AcceleratorState._reset_state(reset_partial_state=True)
+    out.mkdir(exist_ok=True)
+    accelerator = _accelerator(config, out)
+    session = open_session(config, out, data or out / "data")
+    trainer = Trainer(session, out, accelerator, on_event)
+    trainer.run()
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def trained(checkpoint, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained")
+    return out, train(recipe(checkpoint), out)
+
+
+def tensors(out, step="00000004", name="students"):
+    return load_file(out / "state" / step / f"{name}.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not(trained, checkpoint, tmp_path):
+    out, first = trained
+    train(recipe(checkpoint), tmp_path / "again", out / "data")
+    assert same(tensors(out), tensors(tmp_path / "again"))
+    train(recipe(checkpoint, train={"seed": 1}), tmp_path / "other", out / "data")
+    assert not same(tensors(out), tensors(tmp_path / "other"))
+    assert first.progress.step == 4
+    assert first.progress.best_step in (0, 2, 4)
+
+
+def test_the_model_is_untouched_and_the_optimiser_knows_the_students_alone(trained, checkpoint):
+    from distill.models.load import load_model
+
+    out, trainer = trained
+    assert digest(trainer.session.model) == digest(load_model(str(checkpoint), "float32"))
+    assert trainer.session.students.layers == (4,)  # the first full layer is kept
+    fields = {key.split("/")[0] for key in tensors(out, name="optimizer")}
+    assert fields == set(trainer.session.students.named())
+
+
+def test_metrics_tell_what_happened(trained):
+    out, _ = trained
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in rows if r["kind"] == "train"] == [1, 2, 3, 4]
+    probes = [r for r in rows if r["kind"] == "probe"]
+    assert [(r["step"], r["what"]) for r in probes] == [
+        (0, "undistilled"), (0, "students"), (2, "students"), (4, "students"),
+    ]  # fmt: skip
+    pair = probes[-1]["pairs"][0]
+    assert pair["layer"] == pair["consumer"] == 4
+    for name in ("recall", "boundary_recall", "mass_recall"):
+        assert 0 <= pair[name] <= 1
+    assert probes[0]["layers"]["4"]["kl"] > 0
+    assert [r["chosen"] for r in rows if r["kind"] == "choice"]
+
+
+def test_micro_batches_change_rounding_only(trained, checkpoint, tmp_path):
+    out, _ = trained
+    train(recipe(checkpoint, train={"micro_batch": 1}), tmp_path / "one", out / "data")
+    for name, tensor in tensors(tmp_path / "one").items():
+        assert torch.allclose(tensor, tensors(out)[name], atol=2e-4), name
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_run_that_stops_and_goes_on_reaches_the_same_weights(trained, checkpoint, tmp_path, at):
+    out, _ = trained
+
+    def stop(kind, row):
+        if kind == "train" and row["step"] == at:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(recipe(checkpoint), tmp_path / "run", out / "data", stop)
+    resumed = train(recipe(checkpoint), tmp_path / "run", out / "data")
+    assert same(tensors(out), tensors(tmp_path / "run"))
+    assert same(tensors(out, name="best"), tensors(tmp_path / "run", name="best"))
+    assert same(tensors(out, name="optimizer"), tensors(tmp_path / "run", name="optimizer"))
+    assert resumed.progress.best == trained[1].progress.best
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(r)["step"] for r in rows if json.loads(r)["kind"] == "train"]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_damaged_and_foreign_states_are_refused_by_name(trained, checkpoint, tmp_path):
+    import shutil
+
+    out, _ = trained
+    shutil.copytree(out, tmp_path / "run")
+    file = tmp_path / "run" / "state" / "00000004" / "optimizer.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DistillError, match=r"optimizer\.safetensors: damaged"):
+        train(recipe(checkpoint), tmp_path / "run", out / "data")
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(out, tmp_path / "run")
+    with pytest.raises(DistillError, match=r"another run; changed: loss, student"):
+        other = recipe(checkpoint, loss={"rows": 9}, student={"start": "own"})
+        train(other, tmp_path / "run", out / "data")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"student": {"start": "own", "first": "train"}, "arm": {"retention": "1/2", "lag": 1}},
+        {"student": {"start": "random"}, "train": {"states": "off_policy"}},
+        {"teacher": {"kind": "attention", "combine": "mixture"}, "loss": {"positions": "band"}},
+        {"teacher": {"kind": "attention_dense"}, "student": {"tensors": ("wq_b",)}},
+        {"train": {"precision": "bf16"}, "choice": {"checkpoint": "recall", "tail": 0.2}},
+    ],
+)
+def test_every_option_trains(trained, checkpoint, tmp_path, sections):
+    short = {"train": {"steps": 1, **sections.pop("train", {})}}
+    trainer = train(recipe(checkpoint, **short, **sections), tmp_path / "run", trained[0] / "data")
+    assert trainer.progress.step == 1
+    assert all(torch.isfinite(t).all() for t in tensors(tmp_path / "run", "00000001").values())
+
+
+def test_patience_ends_training(trained, checkpoint, tmp_path):
+    config = recipe(checkpoint, train={"steps": 50, "patience": 1, "evaluate_every": 1, "lr": 3.0})
+    trainer = train(config, tmp_path / "run", trained[0] / "data")
+    assert trainer.progress.step < 50
+    again = train(config, tmp_path / "run", trained[0] / "data")
+    assert again.progress.step == trainer.progress.step
+
+
+def test_learning_rate():
+    train = recipe("x", train={"steps": 10, "lr": 1.0, "decay": 0.5, "floor": 0.1}).train
+    rates = [round(learning_rate(step, train), 3) for step in range(10)]
+    assert rates == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
+
+
+def write_recipe(path, config):
+    from distill.training.evaluation_recipe import toml
+
+    lines = [
+        f"{key} = {toml(value)}"
+        for key, value in config.model_dump(mode="json", exclude_none=True).items()
+    ]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def command(*words):
+    return [sys.executable, "-m", "distill.cli", "train", *map(str, words)]
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_same_weights(trained, checkpoint, tmp_path):
+    import shutil
+
+    out, _ = trained
+    shutil.copytree(out / "data", tmp_path / "run" / "data")
+    write_recipe(tmp_path / "r.toml", recipe(checkpoint))
+    process = subprocess.Popen(command(tmp_path / "r.toml", "--out", tmp_path / "run"), cwd=ROOT)
+    while not (tmp_path / "run" / "state" / "00000002").is_dir():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run(command(tmp_path / "r.toml", "--out", tmp_path / "run"), cwd=ROOT, check=True)
+    assert same(tensors(out), tensors(tmp_path / "run"))
+    assert (tmp_path / "run" / "indexer" / "indexer.safetensors").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [0, 1])
+def test_two_processes_equal_one(checkpoint, tmp_path, lag):
+    config = recipe(checkpoint, arm={"lag": lag}, student={"start": "own"})
+    write_recipe(tmp_path / "r.toml", config)
+    train(config, tmp_path / "one")
+    launch = [  # `accelerate launch --cpu --num_processes 2` without MPI would start one process
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        *("-m", "distill.cli", "train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "two")),
+    ]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    subprocess.run(launch, cwd=ROOT, check=True, env=env)
+    one, two = tensors(tmp_path / "one"), tensors(tmp_path / "two")
+    for name, tensor in one.items():
+        assert torch.allclose(two[name], tensor, atol=2e-4), name
+    losses = [
+        [r["kl"] for r in map(json.loads, (tmp_path / w / "metrics.jsonl").open()) if "lr" in r]
+        for w in ("one", "two")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,0 +1,192 @@
+"""The run directory: torn lines, damaged files, one writer, atomic replacement."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalkit.core.types import EvalkitError, Prompt, Sample
+from evalkit.run.store import RunStore, append_jsonl, dumps, read_jsonl, slug, write_atomic
+
+
+def rows(path):
+    return [row["sample_id"] for row in read_jsonl(path)]
+
+
+@given(cut=st.integers(1, 60), text=st.text(max_size=20))
+def test_a_torn_last_line_is_dropped_and_redone(tmp_path_factory, cut, text):
+    path = tmp_path_factory.mktemp("store") / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a"}, {"sample_id": "b", "completion": text}])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -min(cut, len(whole) - 1)])
+    left = rows(path)
+    assert left in (["a"], [])
+    append_jsonl(path, [{"sample_id": "c"}])
+    assert rows(path) == [*left, "c"]
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_a_complete_line_without_newline_counts_as_torn(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"sample_id": "a"}\n{"sample_id": "b"}', encoding="utf-8")
+    assert rows(path) == ["a"]
+    append_jsonl(path, [{"sample_id": "b"}])
+    assert rows(path) == ["a", "b"]
+
+
+def test_a_torn_only_line_leaves_an_empty_file(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b'{"sample_id": "a", "x": "' + b"y" * 200_000)
+    append_jsonl(path, [{"sample_id": "b"}])
+    assert rows(path) == ["b"]
+
+
+@pytest.mark.parametrize("bad", ["{oops", "[1]", '{"x": 1}', "\x00"])
+def test_damage_in_the_middle_names_file_and_line(tmp_path, bad):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"sample_id": "a"}\n' + bad + '\n{"sample_id": "b"}\n', encoding="utf-8")
+    with pytest.raises(EvalkitError, match=r"samples\.jsonl:2: "):
+        read_jsonl(path)
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_any_completion_survives_the_file(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("store") / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a", "completion": text}])
+    assert read_jsonl(path)[0]["completion"] == text
+
+
+def test_lone_surrogates_are_escaped():
+    line = dumps({"completion": "\ud800 ü"})
+    assert json.loads(line.encode("utf-8"))["completion"] == "\ud800 ü"
+
+
+def test_a_second_process_is_refused_and_the_lock_dies_with_its_owner(tmp_path):
+    store = RunStore(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from evalkit.run.store import RunStore\n"
+        "with RunStore(Path(sys.argv[1])).lock():\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code, str(store.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout.readline() == "held\n"
+    with pytest.raises(EvalkitError, match=f"another process \\(pid {owner.pid}\\)"):
+        with store.lock():
+            pass
+    owner.kill()
+    owner.wait()
+    with store.lock():
+        pass
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "run.json"
+    write_atomic(path, "old\n")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomic(path, "new \ud800")
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_slugs_are_safe_and_distinct(one, other):
+    for name in (one, other):
+        assert set(slug(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+        assert slug(name) not in ("", ".", "..")
+    assert (slug(one) == slug(other)) == (one == other)
+
+
+def test_a_sample_that_changed_is_refused(tmp_path):
+    store = RunStore(tmp_path)
+    prompt = Prompt(Sample("t/0", "t", "text", ("4821",), "needle_exact", 4), (1, 2), "text", "h")
+    store.add_items([prompt], {})
+    store.add_items([prompt], store.read_items())
+    assert len(store.read_items()) == 1
+    other = Prompt(Sample("t/0", "t", "text", ("9999",), "needle_exact", 4), (1, 2), "text", "h")
+    with pytest.raises(EvalkitError, match="sample t/0 is not what it was"):
+        store.add_items([other], store.read_items())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"arms": 3}',
+        '{"arms": ["x"], "recipe": {}, "tasks": []}',
+        '{"arms": [{}], "recipe": {}, "tasks": []}',
+        '{"arms": []}',
+        '{"arms": [], "recipe": {}, "tasks": [], "format": 2}',
+    ],
+)
+def test_a_damaged_run_file_is_one_line(tmp_path, content):
+    (tmp_path / "run.json").write_text(content, encoding="utf-8")
+    with pytest.raises(EvalkitError, match=r"run\.json"):
+        RunStore(tmp_path).read_run()
+
+
+def test_no_run_is_one_line(tmp_path):
+    with pytest.raises(EvalkitError, match="no run here"):
+        RunStore(tmp_path).read_run()
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "missing"),
+    [
+        ("items", {"task": "t", "metric": "m", "cluster": "c"}, "references"),
+        ("samples", {"task": "t", "completion": None, "finish_reason": "stop"}, "completion"),
+        ("samples", {"task": "t", "completion": "", "finish_reason": "stop"}, "prompt_sha256"),
+        ("scores", {"task": "t", "metric": "m", "score": "1", "flags": []}, "score"),
+        ("scores", {"task": "t", "metric": "m", "score": 1.0}, "flags"),
+    ],
+)
+def test_a_row_without_what_readers_need_names_file_line_and_field(tmp_path, name, row, missing):
+    store = RunStore(tmp_path)
+    folder = tmp_path if name == "items" else store.arm_dir("a")
+    append_jsonl(folder / f"{name}.jsonl", [{"sample_id": "t/0"} | row])
+    read = {
+        "items": store.read_items,
+        "samples": lambda: store.read_samples("a"),
+        "scores": lambda: store.read_scores("a"),
+    }[name]
+    with pytest.raises(EvalkitError, match=rf"{name}\.jsonl:1: no usable {missing}"):
+        read()
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(EvalkitError, match="cannot be written"), RunStore(path).lock():
+            pass
+        for write in (append_jsonl, lambda p, _rows: write_atomic(p, "x")):
+            with pytest.raises(EvalkitError, match="cannot be written"):
+                write(path / "run.json", [{"sample_id": "a"}])
+
+
+def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
+    path = tmp_path / "samples.jsonl"
+    append_jsonl(path, [{"sample_id": "a"}])
+
+    def full(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(EvalkitError, match=r"samples\.jsonl: cannot be written: No space left"):
+            append_jsonl(path, [{"sample_id": "b"}])
+        with pytest.raises(EvalkitError, match="what was written before stays"):
+            write_atomic(path, "")
+    assert rows(path)[:1] == ["a"]
+    assert list(tmp_path.iterdir()) == [path]
