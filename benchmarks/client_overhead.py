@@ -102,7 +102,7 @@ def bare(url: str, concurrency: int) -> Send:
 
 def ours(url: str, concurrency: int) -> Send:
     """The engine as `evalkit run` uses it: pool, retries, checks of every reply."""
-    from evalkit.config.run import ArmConfig
+    from evalkit.config.arm import ArmConfig
     from evalkit.config.server import OpenAIServerConfig
     from evalkit.engines.openai.engine import OpenAIServerEngine
 
@@ -148,7 +148,8 @@ def harness(url: str, concurrency: int) -> Send | None:
 def prompts_of(count: int) -> list[Any]:
     """Distinct prompts of about a hundred tokens."""
     from evalkit.core.types import Sample
-    from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+    from evalkit.prompts.renderer import ChatRenderer
+    from evalkit.prompts.tokenizers import load_tokenizer
 
     render = ChatRenderer(load_tokenizer(str(MODEL))).render
     return [

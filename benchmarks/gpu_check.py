@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 HEADS, DIM, LATENT, VALUE, TOPK = 64, 128, 576, 512, 2048  # DeepSeek-V3.2: index and MLA sizes
 ATTENTION_HEADS = 128

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 __all__ = ["DistillError", "EvalkitError"]
 

@@ -13,9 +13,9 @@ from distill.data.sources import prompts_of
 from distill.errors import DistillError
 from distill.models.load import base_facts, load_model, load_tokenizer, trained_layers
 from distill.models.student import Students
-from distill.training.step import Plan, make_plan
+from distill.objective.plan import Plan, make_plan
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.registry import Seam, seam
+from evalkit.dsa.families.seam import Seam, seam
 
 
 @dataclass(frozen=True, slots=True)

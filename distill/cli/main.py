@@ -97,8 +97,7 @@ def oracle(
 ) -> None:
     """What an arm could give: selections that know what the consumers want, before any training."""
     from distill.setup import open_session
-    from distill.training.progress_bar import ceiling_table
-    from distill.validation.oracle_bound import ceilings
+    from distill.validation.oracle_bound import ceiling_table, ceilings
 
     config, console = _config(recipe, set_), open_console()
     session = open_session(config, recipe.resolve().parent, _out(recipe, out) / "data")

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distill.models.forward import Batch
+    from distill.data.batch import Batch
     from distill.search.greedy import Search, Step
 
 
@@ -74,7 +74,7 @@ def search(
 def _print_cost(run: Search, model: Any, batches: Sequence[Batch], resumed: int) -> None:
     """What the search will take, before it takes it."""
     from distill.models.forward import run as forward
-    from evalkit.dsa.families.registry import seam
+    from evalkit.dsa.families.seam import seam
 
     native = seam(model).layout.native
     began = time.perf_counter()

@@ -23,9 +23,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from distill.config.train import DataConfig
+from distill.data.batch import Batch
 from distill.data.sources import Document, documents
 from distill.errors import DistillError
-from distill.models.forward import Batch
 from evalkit.core.recipe import canonical_hash
 
 SPLITS = ("calibration", "held_out", "train")

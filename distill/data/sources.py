@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -33,17 +32,9 @@ def documents(config: DataConfig, tokenizer: Any, base_dir: Path) -> Iterator[Do
 
 def _tiny(source: TinyData, length: int) -> Iterator[Document]:
     """Texts of the generator, without its padding and without what it knows about answers."""
-    checkout = Path(__file__).resolve().parents[2]
-    if (checkout / "recipes" / "tiny" / "text.py").is_file() and str(checkout) not in sys.path:
-        sys.path.append(str(checkout))  # a console script does not look in the working directory
-    try:
-        from recipes.tiny.text import example
-        from recipes.tiny.tokenizer import PAD
-    except ImportError:
-        raise DistillError(
-            "data kind tiny: the small model's generator is part of the repository; run from its"
-            " root, or name another source"
-        ) from None
+    from distill.data.tiny_corpus.text import example
+    from distill.data.tiny_corpus.tokenizer import PAD
+
     for index in count():
         yield [token for token in example(source.seed, index, length).ids if token != PAD]
 

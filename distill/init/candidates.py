@@ -16,38 +16,15 @@ import torch
 from torch import Tensor
 
 from distill.config.train import ClosedFormConfig
+from distill.data.batch import Batch
 from distill.init.ridge_regression import Regression
 from distill.models.activation_cache import Prefix
-from distill.models.forward import Batch, run
+from distill.models.forward import run
 from distill.models.student import Students
-from distill.objective.query_sampling import decode_mask
-from distill.training.step import Plan
-from distill.validation.logit_kl import Reference, divergence
+from distill.objective.plan import Plan, decode_rows
+from distill.validation.logit_kl import Criterion, Reference, divergence
 from evalkit.dsa import IndexerCall
-from evalkit.dsa.families.registry import seam
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """A number for a candidate, from the divergence at every position.
-
-    Attributes:
-        weight: of each position, from what the undistilled arm does to it; sums to 1.
-    """
-
-    weight: Tensor
-
-    @classmethod
-    def of(cls, plain: Tensor, tail: float) -> Criterion:
-        """Count the `tail` share of positions where the undistilled arm diverges most, evenly."""
-        count = max(1, round(tail * len(plain)))
-        border = plain.topk(count).values[-1]
-        chosen = (plain >= border).float()
-        return cls(chosen / chosen.sum())
-
-    def __call__(self, divergence: Tensor) -> float:
-        """Weighted mean."""
-        return float((self.weight * divergence).sum())
+from evalkit.dsa.families.seam import seam
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +150,6 @@ def candidates(
         own: Any = where.owners[teacher].indexer
         found[str(where.layout.layer_ids[teacher])] = regression.candidate(teacher, own, ridge)
     return found
-
-
-def arm_divergence(model: Any, students: Students, plan: Plan, reference: Reference) -> Tensor:
-    """The arm with its students against the original, at every position of the reference."""
-    with students.acting():
-        return reference.divergence(model, plan.schedule, lambda b: decode_rows(plan, b))
-
-
-def decode_rows(plan: Plan, batch: Batch) -> Tensor | None:
-    """bool [B, S] where phases differ; the draws are the sequences' own numbers."""
-    draws = range(batch.first, batch.first + len(batch.ids))
-    prompts = plan.prompts(batch, draws)
-    return None if prompts is None else decode_mask(prompts, batch.ids.shape[1])
 
 
 def state_of(students: Students, layer: int) -> dict[str, Tensor]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from distill.data.batch import Batch
 from distill.layerwise.setup import Job
-from distill.models.forward import Batch
 from distill.objective.query_sampling import RowGroup
 from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures

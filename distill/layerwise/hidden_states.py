@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.init.candidates import decode_rows
+from distill.data.batch import Batch
 from distill.layerwise.layer_loader import Layer
 from distill.layerwise.setup import PHASES, Job
-from distill.models.forward import Batch
+from distill.objective.plan import decode_rows
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
 
 State = Mapping[str, Tensor]

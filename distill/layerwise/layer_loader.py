@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from distill.checkpoint.sharded import Checkpoint
 from distill.errors import DistillError
 from evalkit.dsa import IndexerCall, UnsupportedModelError
-from evalkit.dsa.families.registry import Seam, bind, family_of, seam
+from evalkit.dsa.families.base import bind
+from evalkit.dsa.families.registry import family_of
+from evalkit.dsa.families.seam import Seam, seam
 from evalkit.dsa.layout import Layout, layout
 
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")

@@ -27,7 +27,8 @@ from distill.models.student import Students, in_precision
 from distill.objective.loss import Objective, Sums, student_loss
 from distill.training.state import clip, learning_rate
 from evalkit.dsa import select
-from evalkit.dsa.families.registry import Seam, family_of
+from evalkit.dsa.families.registry import family_of
+from evalkit.dsa.families.seam import Seam
 from evalkit.dsa.overlap import common, size
 
 State = dict[str, Tensor]

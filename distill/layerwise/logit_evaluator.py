@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from distill.init.candidates import Criterion
+from distill.data.batch import Batch
 from distill.layerwise.hidden_states import Course, State
 from distill.layerwise.setup import Job
-from distill.models.forward import Batch
-from distill.validation.logit_kl import divergence
+from distill.validation.logit_kl import Criterion, divergence
 
 
 class Judge:

@@ -28,7 +28,7 @@ from distill.models.student import Students
 from distill.setup import Session
 from distill.training.artifacts import save
 from distill.training.state import Progress
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 STATE, STUDENTS, METRICS = "state.json", "students", "metrics.jsonl"
 _HELD = torch.device("cpu")

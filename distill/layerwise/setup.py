@@ -11,16 +11,16 @@ import torch
 
 from distill.checkpoint.sharded import Checkpoint
 from distill.config.train import DistillConfig, resolve_model
+from distill.data.batch import Batch
 from distill.data.packing import Sequences, prepare
 from distill.errors import DistillError
 from distill.layerwise.layer_loader import Layers
 from distill.layerwise.tensor_store import Shelf
-from distill.models.forward import Batch
 from distill.models.load import load_tokenizer, trained_layers
 from distill.models.sizes import without_memory
+from distill.objective.plan import Plan, make_plan
 from distill.objective.query_sampling import generator, two_phases
 from distill.setup import forbidden, warnings_for
-from distill.training.step import Plan, make_plan
 from evalkit.dsa import Phase, ReuseSchedule
 
 PHASES: tuple[Phase, ...] = ("prefill", "decode")

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from distill.data.batch import Batch
 from distill.layerwise.hidden_states import Course, State
 from distill.layerwise.layer_loader import Layer
 from distill.layerwise.setup import Job
-from distill.models.forward import Batch
 from distill.objective.query_sampling import RowGroup
 from evalkit.dsa import IndexerCall, IndexFeatures
 

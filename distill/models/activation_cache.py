@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.models.forward import Batch
+from distill.data.batch import Batch
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 
 class Prefix:

@@ -9,35 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from distill.data.batch import Batch
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
-from evalkit.dsa.families.registry import Seam
+from evalkit.dsa.families.seam import Seam
 
 Visitor = Callable[[int, IndexerCall], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Sequences of one forward.
-
-    Attributes:
-        ids: token ids [B, S], padded at the end.
-        valid: bool [B, S], False at padding.
-        first: number of the first sequence in its data set; names the draws made for it.
-    """
-
-    ids: Tensor
-    valid: Tensor
-    first: int = 0
-
-    def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        return replace(self, ids=self.ids.to(device), valid=self.valid.to(device))
 
 
 class _DoneError(Exception):

@@ -13,7 +13,7 @@ import torch
 
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 HASHED_BYTES = 2**30  # larger weight files count by name, size and header
 _DTYPES = {

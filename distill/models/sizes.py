@@ -9,7 +9,7 @@ import torch
 
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from distill.models.forward import placed
 from evalkit.dsa import IndexerCall, ScheduleError
-from evalkit.dsa.families.registry import Seam
+from evalkit.dsa.families.seam import Seam
 
 
 class Students:

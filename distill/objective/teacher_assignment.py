@@ -14,12 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
 from distill.objective.query_sampling import RowGroup
 from distill.objective.teachers import AttentionTeacher, Teacher, index_teacher
 from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.features import take_rows
 
 Kind = Literal["indexer", "attention", "attention_dense"]

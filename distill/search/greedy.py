@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from distill.config.search import SearchConfig
+from distill.data.batch import Batch
 from distill.errors import DistillError
 from distill.models.activation_cache import Prefix
-from distill.models.forward import Batch
 from distill.search.log import SearchLog
 from distill.search.neighbors import Moves, blocks, evaluations, full_at
 from distill.search.recall_ranking import predicted_cost, recalls
 from distill.validation.logit_kl import CHUNK_LOGITS, divergence
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
 from evalkit.dsa import IndexerCall, ReuseSchedule, index_features, select
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 
 
 @torch.no_grad()

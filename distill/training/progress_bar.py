@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +11,6 @@ from rich.table import Table
 from distill.setup import Session
 from distill.training.artifacts import shown_probes
 from distill.training.state import Progress as Remembered
-from distill.validation.oracle_bound import Ceiling
 from evalkit.core.console import open_progress
 
 
@@ -77,17 +75,3 @@ class Screen:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False)
-
-
-def ceiling_table(rows: Sequence[Ceiling], tail: float, schedule: str) -> Table:
-    """KL of final logits under oracle selections, and how much of the damage they undo."""
-    table = Table(title=f"oracle selections under {schedule}", title_justify="left")
-    table.add_column("what the full layers select for")
-    table.add_column("logit KL", justify="right")
-    table.add_column(f"worst {tail:.0%} of positions", justify="right")
-    table.add_column("of that undone", justify="right")
-    plain = rows[0].tail
-    for row in rows:
-        undone = f"{1 - row.tail / plain:.0%}" if plain > 0 else "–"
-        table.add_row(row.name, f"{row.overall:.4f}", f"{row.tail:.4f}", undone)
-    return table

@@ -4,98 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from distill.config.train import DistillConfig
-from distill.losses import position_weights
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
 from distill.models.student import Students, in_precision
-from distill.objective.loss import Objective, Sums, student_loss
+from distill.objective.loss import Sums, student_loss
+from distill.objective.plan import Plan
 from distill.objective.query_sampling import (
-    RowGroup,
-    boundaries,
     decode_mask,
-    row_groups,
-    two_phases,
 )
-from distill.objective.teacher_assignment import Kind, Lessons, assemble
-from evalkit.dsa import IndexerCall, ReuseSchedule, index_features
-from evalkit.dsa.families.registry import seam
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What stays the same over all batches.
-
-    Attributes:
-        schedule: the arm.
-        lessons: who teaches whom.
-        kind: of teacher.
-        objective: the loss.
-        on_policy: hidden states from the arm's forward, with the students in it.
-        first: first row that has more visible keys than it may select.
-        rows: query rows per sequence.
-        decode_share: share of the rows behind the prompt, where phases differ.
-        seed: of all draws.
-    """
-
-    schedule: ReuseSchedule
-    lessons: Lessons
-    kind: Kind
-    objective: Objective
-    on_policy: bool
-    first: int
-    rows: int
-    decode_share: float
-    seed: int
-
-    def prompts(self, batch: Batch, draws: Sequence[int]) -> Tensor | None:
-        """Prompt lengths [B] where the phases differ, else None."""
-        if not two_phases(self.schedule):
-            return None
-        return boundaries(batch.valid, draws, first=self.first, seed=self.seed)
-
-    def groups(
-        self, batch: Batch, draws: Sequence[int], prompts: Tensor | None, count: int | None = None
-    ) -> list[RowGroup]:
-        """The drawn rows of a batch."""
-        return row_groups(
-            batch.valid, draws, first=self.first, count=count or self.rows, seed=self.seed,
-            prompts=prompts, decode_share=self.decode_share,
-        )  # fmt: skip
-
-
-def make_plan(
-    model: Any, schedule: ReuseSchedule, layers: Sequence[int], config: DistillConfig
-) -> Plan:
-    """The plan of a recipe for one model and the layers that train."""
-    where = seam(model)
-    indexer: Any = where.owners[0].indexer
-    topk = int(indexer.index_topk)
-    loss = config.loss
-    length = max(1, round(loss.list_length * topk))
-    band = max(1, round(loss.band * topk))
-    return Plan(
-        schedule=schedule,
-        lessons=Lessons.of(model, schedule, layers),
-        kind=config.teacher.kind,
-        objective=Objective(
-            kl_share=loss.kl_share,
-            length=length,
-            positions=position_weights(length, loss.positions, topk=topk, band=band),
-            combine=config.teacher.combine,
-            chunk_elements=loss.chunk_elements,
-        ),
-        on_policy=config.train.states == "on_policy",
-        first=topk * int(getattr(indexer, "compress_rate", 1)),
-        rows=loss.rows,
-        decode_share=loss.decode_share,
-        seed=config.train.seed,
-    )
+from distill.objective.teacher_assignment import assemble
+from evalkit.dsa import IndexerCall, index_features
+from evalkit.dsa.families.seam import seam
 
 
 def distil_batch(

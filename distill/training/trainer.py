@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from distill.config.train import TrainConfig
 from distill.errors import DistillError
-from distill.init.candidates import Choice, Criterion, arm_divergence, closed_form
+from distill.init.candidates import Choice, closed_form
 from distill.models.student import reinitialise
 from distill.objective.loss import Sums
 from distill.objective.query_sampling import generator
@@ -29,7 +29,7 @@ from distill.training.checkpoint import load_state, optimizer_tensors, restore_o
 from distill.training.state import Progress, clip, drop_after, learning_rate
 from distill.training.step import distil_batch
 from distill.validation.evaluator import Look, Looker
-from distill.validation.logit_kl import reference
+from distill.validation.logit_kl import Criterion, arm_divergence, reference
 
 METRICS = "metrics.jsonl"
 

@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from distill.init.candidates import arm_divergence
 from distill.setup import Session
-from distill.validation.logit_kl import reference
+from distill.validation.logit_kl import arm_divergence, reference
 from distill.validation.metrics import NAMES, Probe, look
 
 

@@ -16,7 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
+from distill.models.student import Students
+from distill.objective.plan import Plan, decode_rows
 from evalkit.dsa import ReuseSchedule
 
 CHUNK_LOGITS = 2**24
@@ -92,3 +95,32 @@ def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
 
 def _nothing(*_: Any) -> None:
     """Visit nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A number for a candidate, from the divergence at every position.
+
+    Attributes:
+        weight: of each position, from what the undistilled arm does to it; sums to 1.
+    """
+
+    weight: Tensor
+
+    @classmethod
+    def of(cls, plain: Tensor, tail: float) -> Criterion:
+        """Count the `tail` share of positions where the undistilled arm diverges most, evenly."""
+        count = max(1, round(tail * len(plain)))
+        border = plain.topk(count).values[-1]
+        chosen = (plain >= border).float()
+        return cls(chosen / chosen.sum())
+
+    def __call__(self, divergence: Tensor) -> float:
+        """Weighted mean."""
+        return float((self.weight * divergence).sum())
+
+
+def arm_divergence(model: Any, students: Students, plan: Plan, reference: Reference) -> Tensor:
+    """The arm with its students against the original, at every position of the reference."""
+    with students.acting():
+        return reference.divergence(model, plan.schedule, lambda b: decode_rows(plan, b))

@@ -22,13 +22,13 @@ from torch import Tensor
 from distill.models.forward import run
 from distill.models.student import Students, in_precision
 from distill.objective.loss import Objective, Sums, student_loss
+from distill.objective.plan import Plan
 from distill.objective.query_sampling import decode_mask
 from distill.objective.teacher_assignment import Found, Kind, assemble
 from distill.objective.teachers import Teacher
-from distill.training.step import Plan
 from distill.validation.logit_kl import Reference, divergence
 from evalkit.dsa import IndexerCall, index_features, select
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.overlap import common, mass_recall, size
 
 NAMES = ("recall", "boundary_recall", "mass_recall")

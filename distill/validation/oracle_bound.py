@@ -6,17 +6,18 @@ every consumer is tried alone too, layer by layer in depth order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from rich.table import Table
 from torch import Tensor
 
-from distill.init.candidates import Criterion, arm_divergence, decode_rows
-from distill.models.forward import Batch
+from distill.data.batch import Batch
+from distill.objective.plan import decode_rows
 from distill.objective.teacher_assignment import Lessons
 from distill.setup import Session
-from distill.validation.logit_kl import Reference, reference
+from distill.validation.logit_kl import Criterion, Reference, arm_divergence, reference
 from distill.validation.oracle_selection import given, oracle_selections
 
 
@@ -111,3 +112,17 @@ def _perfect(
     return original.divergence(
         session.model, session.schedule, lambda b: decode_rows(session.plan, b), within
     )
+
+
+def ceiling_table(rows: Sequence[Ceiling], tail: float, schedule: str) -> Table:
+    """KL of final logits under oracle selections, and how much of the damage they undo."""
+    table = Table(title=f"oracle selections under {schedule}", title_justify="left")
+    table.add_column("what the full layers select for")
+    table.add_column("logit KL", justify="right")
+    table.add_column(f"worst {tail:.0%} of positions", justify="right")
+    table.add_column("of that undone", justify="right")
+    plain = rows[0].tail
+    for row in rows:
+        undone = f"{1 - row.tail / plain:.0%}" if plain > 0 else "–"
+        table.add_row(row.name, f"{row.overall:.4f}", f"{row.tail:.4f}", undone)
+    return table

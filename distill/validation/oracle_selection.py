@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
 from distill.objective.teacher_assignment import Lessons
 from distill.objective.teachers import IndexTeacher, Teacher, index_teacher, target
 from evalkit.dsa import Phase, ReuseSchedule
-from evalkit.dsa.families.registry import Seam, seam
+from evalkit.dsa.families.seam import Seam, seam
 
 CHUNK = 2**22
 

@@ -11,9 +11,10 @@ from typing import Any
 from evalkit.analysis.benchmark_summaries import Summary, summaries
 from evalkit.analysis.drift import parity_lines, without_drift
 from evalkit.config.run import CompareConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import write_atomic
 from evalkit.core.recipe import override
-from evalkit.core.types import EvalkitError
-from evalkit.run.store import RunStore, write_atomic
+from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 
 # Counts of every table, and how they read.

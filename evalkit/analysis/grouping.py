@@ -106,9 +106,3 @@ def in_force(arm: Mapping[str, Any]) -> str:
     """Whether the schedule was in force, as the engine said, without addresses."""
     verdict = str((arm.get("engagement") or {}).get("verdict") or "")
     return re.sub(r"\w+://\S+", "(address)", verdict)
-
-
-def model_name(arm: Mapping[str, Any]) -> str:
-    """The checkpoint without the folders of a machine; empty where it is not known."""
-    model = str(arm.get("model") or "")
-    return model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model

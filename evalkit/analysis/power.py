@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.core.types import EvalkitError
-from evalkit.report.tables import Grid
+from evalkit.core.errors import EvalkitError
+from evalkit.core.grid import Grid
 from evalkit.stats import MACRO, ArmScores, PowerRow, Spread, spread_of
 
 

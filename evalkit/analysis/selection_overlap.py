@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evalkit.analysis.grouping import model_name
-from evalkit.config.run import HfConfig
-from evalkit.core.types import EvalkitError
+from evalkit.config.engine import HfConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.provenance import model_name
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines.hf.engine import HfEngine
-from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.plan import Plan
 
 FORMAT = 1

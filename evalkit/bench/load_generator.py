@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Prompt
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Prompt
 from evalkit.engines.openai.api_keys import Key
 from evalkit.engines.openai.client import Client, Refused, Rejected, Reply, Retry
 from evalkit.engines.openai.server_pool import Server, ServerPool

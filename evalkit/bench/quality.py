@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evalkit.analysis.compare import RunComparison, compare_run
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO
 

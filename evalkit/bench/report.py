@@ -26,10 +26,11 @@ from evalkit.bench.results import (
     speed,
 )
 from evalkit.config.bench import BenchConfig
+from evalkit.core.files import write_atomic
 from evalkit.core.recipe import parse
 from evalkit.report.markdown import escape, table_lines
 from evalkit.report.tables import Grid
-from evalkit.run.store import RunStore, write_atomic
+from evalkit.run.store import RunStore
 
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"
 

@@ -17,18 +17,23 @@ from evalkit.bench import workload
 from evalkit.bench.load_generator import Timing, drive
 from evalkit.bench.results import Round
 from evalkit.bench.server_metrics import added, between, read_counters
+from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
-from evalkit.config.run import ArmConfig, RunConfig, resolve_model
+from evalkit.config.run import RunConfig
 from evalkit.config.server import OpenAIServerConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import append_jsonl, read_jsonl, write_atomic
+from evalkit.core.model_info import resolve_model
 from evalkit.core.provenance import environment
-from evalkit.core.types import EvalkitError, Prompt
+from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
+from evalkit.engagement.check import check_arm
 from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.engagement.server_info import Web
 from evalkit.engines.openai.api_keys import warn_plain_http
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from evalkit.engines.openai.wire import Wire
-from evalkit.run.store import RunStore, append_jsonl, read_jsonl, write_atomic
+from evalkit.run.store import RunStore
 
 Say = Callable[[str], None]
 
@@ -136,7 +141,7 @@ def _earlier(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
 def _checked(candidate: Candidate, others: Sequence[Any], say: Say) -> dict[str, Any]:
     """Facts of an arm with the check of its servers; one that cannot be reached is not engaged."""
     try:
-        check = candidate.engine.check(candidate.arm, candidate.schedule, others)
+        check = check_arm(candidate.engine, candidate.arm, candidate.schedule, others).record()
     except EvalkitError as error:
         check = {"verdict": NOT_ENGAGED, "reason": str(error)}
     say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config.bench import BenchConfig
-from evalkit.core.types import EvalkitError, Prompt, Sample
-from evalkit.prompts.renderer import hash_ids
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Prompt, Sample
+from evalkit.prompts.tokenizers import hash_ids
 
 FEWEST_WORDS = 100  # with fewer, prompts would repeat themselves
 

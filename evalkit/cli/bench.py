@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from evalkit.bench import report as reports
 from evalkit.bench.runner import measure_arms, stored
 from evalkit.config.run import RunConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import load
-from evalkit.core.types import EvalkitError
 from evalkit.report.terminal import show_grid
 from evalkit.run.store import RunStore
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evalkit.config.run import ArmConfig, RunConfig, resolve_model
+from evalkit.config.arm import ArmConfig
+from evalkit.config.run import RunConfig
 from evalkit.config.server import OpenAIServerConfig, ServerConfig
-from evalkit.core.model_info import model_layout
+from evalkit.core.errors import EvalkitError
+from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
-from evalkit.core.types import EvalkitError
 from evalkit.engagement.check import check_arm, launch_of, read_server
 from evalkit.engagement.findings import NOT_ENGAGED, Check
 from evalkit.engagement.server_info import Report

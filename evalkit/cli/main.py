@@ -11,7 +11,7 @@ from evalkit.cli import overlap, power, report, serving
 from evalkit.cli.data import app as data_app
 from evalkit.cli.schedule import app as schedule_app
 from evalkit.core.console import open_console, open_progress, run_command
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

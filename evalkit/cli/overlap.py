@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 
 def overlap(
@@ -36,12 +36,12 @@ def overlap(
     from evalkit.analysis.selection_overlap import measure, task_documents, text_documents
     from evalkit.config.run import RunConfig
     from evalkit.core.console import open_console
+    from evalkit.core.files import write_atomic
     from evalkit.core.recipe import load
     from evalkit.report import overlap as show
     from evalkit.report.plots import heatmap
     from evalkit.report.terminal import show_grid
     from evalkit.run.plan import plan
-    from evalkit.run.store import write_atomic
 
     if text and task:
         raise EvalkitError("--text and --task name the texts both: give one of them")

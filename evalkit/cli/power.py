@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.stats import Spread

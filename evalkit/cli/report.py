@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.analysis.compare import RunComparison
@@ -76,8 +76,8 @@ def report(
 
 
 def _retention(comparison: RunComparison, path: Path) -> None:
+    from evalkit.core.files import write_atomic
     from evalkit.report import retention_table
-    from evalkit.run.store import write_atomic
 
     writers = dict(
         zip(

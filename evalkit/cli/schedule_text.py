@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.dsa import Layout, ReuseSchedule
 
 
@@ -47,7 +47,7 @@ def resolve(
         EvalkitError: arguments that contradict each other or cannot be read.
         ScheduleError: the schedule cannot be.
     """
-    from evalkit.config.run import ArmConfig
+    from evalkit.config.arm import ArmConfig
     from evalkit.core.recipe import parse
 
     found = layout_of(target)
@@ -100,8 +100,7 @@ def layout_of(target: str) -> Layout:
         return Layout("any model", count, tuple(range(count)), ReuseSchedule.uniform(count))
     from pathlib import Path
 
-    from evalkit.config.run import resolve_model
-    from evalkit.core.model_info import model_config
+    from evalkit.core.model_info import model_config, resolve_model
     from evalkit.dsa import layout
     from evalkit.dsa.engine_config.released_models import known_config
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.cli.schedule_text import describe, layout_of
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import dialect, export, read
@@ -122,7 +122,7 @@ def json_settings(text: str) -> dict[str, Any]:
 
 def own_settings(model: str) -> dict[str, Any]:
     """The reuse fields of a checkpoint's config.json as it is written, nothing derived."""
-    from evalkit.config.run import resolve_model
+    from evalkit.core.model_info import resolve_model
 
     known = known_config(model)
     if known is not None:

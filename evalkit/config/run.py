@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
+from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
-from evalkit.config.schedule import ScheduleConfig
-from evalkit.config.server import CLIENT_FIELDS, OpenAIServerConfig, ServerConfig
+from evalkit.config.engine import EngineConfig, HfConfig, OracleConfig
+from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.recipe import Strict
-from evalkit.core.types import EvalkitError
-from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.indexer_metadata import read_schedule
 from evalkit.tasks.registry import TaskConfig
 
 
@@ -38,98 +35,6 @@ class PromptConfig(Strict):
         if self.template is not None and self.chat == "never":
             raise ValueError("template and chat = never exclude each other")
         return self
-
-
-class HfConfig(Strict):
-    """Transformers in this process, greedy decoding.
-
-    Attributes:
-        dtype: weights and activations; ``auto`` takes the checkpoint's.
-        batch_tokens: padded tokens of a batch (prompt and answer).
-        max_batch: prompts of a batch.
-        prefill_chunk: prompt tokens per forward; bounds the memory of long prompts.
-        indexer: ``library`` runs the installed transformers code; ``chunked`` selects by our own
-            scores, in memory linear in the length and faster, equal up to rounding at the border.
-        device_map: passed to transformers (``"auto"`` spreads a large model), else one device
-            that accelerate chooses.
-    """
-
-    kind: Literal["hf"] = "hf"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_tokens: int = Field(default=32768, ge=1)
-    max_batch: int = Field(default=64, ge=1)
-    prefill_chunk: int = Field(default=2048, ge=1)
-    indexer: Literal["library", "chunked"] = "library"
-    device_map: str | None = None
-
-
-class OracleConfig(Strict):
-    """Answers from the gold, or from a corrupted gold: tests and dry runs without a model.
-
-    Attributes:
-        corrupt: share of wrong answers, for all arms or per arm name.
-        seed: which samples are wrong.
-    """
-
-    kind: Literal["oracle"] = "oracle"
-    corrupt: float | dict[str, float] = 0.0
-    seed: int = 0
-
-    @model_validator(mode="after")
-    def _rates(self) -> OracleConfig:
-        rates = self.corrupt.values() if isinstance(self.corrupt, dict) else [self.corrupt]
-        if any(not 0 <= rate <= 1 for rate in rates):
-            raise ValueError("corrupt is a share between 0 and 1")
-        return self
-
-
-EngineConfig = Annotated[HfConfig | OracleConfig | OpenAIServerConfig, Field(discriminator="kind")]
-
-# Fields that change how fast an engine works and not what it answers; they leave the identity.
-THROUGHPUT_FIELDS = CLIENT_FIELDS | {"batch_tokens", "max_batch", "prefill_chunk", "device_map"}
-
-
-class ArmConfig(ScheduleConfig):
-    """One configuration under test: checkpoint and schedule.
-
-    Attributes:
-        name: shown in every table.
-        model: checkpoint (directory or hub id) when it is not the recipe's.
-        indexer: directory of distilled indexers, relative to the recipe; with no schedule named,
-            the arm takes the one that they were trained for.
-        server: where the arm's server runs, for the engine ``openai_server``.
-    """
-
-    name: str = Field(pattern=r"\S")
-    model: str | None = None
-    indexer: str | None = None
-    server: ServerConfig | None = None
-
-    @property
-    def title(self) -> str:
-        """How messages call it."""
-        return f"arm {self.name}"
-
-    def schedule(self, native: ReuseSchedule) -> ReuseSchedule:
-        """As named, or the one that the arm's indexers were trained for.
-
-        Raises:
-            EvalkitError: it cannot be built for this model; the message names arm and layer.
-        """
-        if self.indexer is not None and not self.names_schedule:
-            return read_schedule(Path(self.indexer))
-        return super().schedule(native)
-
-    @property
-    def names_schedule(self) -> bool:
-        """True when the arm names a schedule of its own."""
-        chosen = (self.retention, self.pattern, self.sources)
-        return chosen != (None, None, None) or self.lag != 0
-
-    @property
-    def is_native(self) -> bool:
-        """True when the arm asks for nothing but the checkpoint as it is."""
-        return not self.names_schedule and self.indexer is None
 
 
 class ScoringConfig(Strict):
@@ -224,18 +129,3 @@ class RunConfig(Strict):
         if any(arm.model is None for arm in self.arms) and self.model is None:
             raise ValueError("no model: set model, or a model for every arm")
         return self
-
-
-def resolve_model(name: str, base_dir: Path) -> str:
-    """A model directory or .gguf file, relative to the recipe, as an absolute path; else a hub id.
-
-    Raises:
-        EvalkitError: it looks like a path and is not there.
-    """
-    path = Path(name).expanduser()
-    candidate = path if path.is_absolute() else base_dir / path
-    if candidate.is_dir() or (candidate.suffix == ".gguf" and candidate.is_file()):
-        return str(candidate.resolve())
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise EvalkitError(f"model {name}: no such directory, nor a .gguf file ({candidate})")
-    return name

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
-from evalkit.core.types import EvalkitError
 from evalkit.dsa import ReuseSchedule, ScheduleError
 
 

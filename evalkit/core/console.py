@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
     from rich.console import Console

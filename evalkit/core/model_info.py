@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, in_one_line
+from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.dsa import Layout, ScheduleError, layout
 from evalkit.dsa.engine_config.released_models import known_config
 
@@ -73,3 +73,18 @@ def weights_hash(directory: str) -> str:
         with path.open("rb") as handle:
             digest.update(hashlib.file_digest(handle, "sha256").digest())
     return digest.hexdigest()
+
+
+def resolve_model(name: str, base_dir: Path) -> str:
+    """A model directory or .gguf file, relative to the recipe, as an absolute path; else a hub id.
+
+    Raises:
+        EvalkitError: it looks like a path and is not there.
+    """
+    path = Path(name).expanduser()
+    candidate = path if path.is_absolute() else base_dir / path
+    if candidate.is_dir() or (candidate.suffix == ".gguf" and candidate.is_file()):
+        return str(candidate.resolve())
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
+        raise EvalkitError(f"model {name}: no such directory, nor a .gguf file ({candidate})")
+    return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,9 @@ def _git(root: Path, *args: str) -> str:
         check=True,
         timeout=10,
     ).stdout.strip()
+
+
+def model_name(arm: Mapping[str, Any]) -> str:
+    """The checkpoint without the folders of a machine; empty where it is not known."""
+    model = str(arm.get("model") or "")
+    return model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 
 class Strict(BaseModel):

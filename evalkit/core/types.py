@@ -7,15 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 
-class EvalkitError(Exception):
-    """Something the user can mend: printed as one line, exit code 2, no traceback."""
-
-
-def in_one_line(error: BaseException) -> str:
-    """What a library said, without the line breaks of its message; its type where it said none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @dataclass(frozen=True, slots=True)
 class Followup:
     """A second question that quotes the answer to the first (reason first, then answer).

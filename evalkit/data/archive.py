@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 MAX_MEMBER = 2**31
 """Bytes of one member at most, unpacked."""

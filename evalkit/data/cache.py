@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 LOCK = "evalkit-data.lock.json"
 """Checksums of first downloads for which upstream publishes none; enforced afterwards."""

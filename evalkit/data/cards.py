@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, StringConstraints
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict, parse
-from evalkit.core.types import EvalkitError
 from evalkit.data.archive import points_outside
 
 FOLDERS = (Path(__file__).parents[1] / "data_cards", Path(__file__).parents[2] / "data_cards")

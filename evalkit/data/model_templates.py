@@ -10,7 +10,7 @@ import ast
 import difflib
 from functools import cache
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
 
 MEMBER = "long_context_eval/data/template.py"

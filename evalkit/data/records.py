@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 MAX_LINE = 32 * 2**20
 """Bytes of one record at most; the longest real ones have about four million."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import cards, fetch
 from evalkit.data.archive import points_outside
 from evalkit.data.cache import cache_dir, install, is_offline, locked, looks_right, record, sha256

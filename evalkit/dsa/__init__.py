@@ -14,7 +14,8 @@ from evalkit.dsa.schedule import LagPhase, Phase, ReuseSchedule, ScheduleError
 if TYPE_CHECKING:
     from evalkit.dsa.apply import AppliedSchedule, ScheduleInUseError, apply_schedule
     from evalkit.dsa.call import IndexerCall
-    from evalkit.dsa.families.registry import UnsupportedModelError, index_features
+    from evalkit.dsa.families.base import UnsupportedModelError
+    from evalkit.dsa.families.seam import index_features
     from evalkit.dsa.features import IndexFeatures
     from evalkit.dsa.scores import index_scores, select
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families.registry import Seam, UnsupportedModelError, bind, seam
+from evalkit.dsa.families.base import UnsupportedModelError, bind
+from evalkit.dsa.families.seam import Seam, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 

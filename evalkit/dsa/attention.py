@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evalkit.dsa.families.registry import UnsupportedModelError, seam
+from evalkit.dsa.families.base import UnsupportedModelError
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.features import take_rows
 
 AttentionVisitor = Callable[[int, Tensor, Tensor, float, Tensor | None], None]

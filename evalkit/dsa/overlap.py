@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from evalkit.dsa.apply import apply_schedule
 from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families.registry import UnsupportedModelError, index_features, seam
+from evalkit.dsa.families.base import UnsupportedModelError
+from evalkit.dsa.families.seam import index_features, seam
 from evalkit.dsa.schedule import Phase, ReuseSchedule
 from evalkit.dsa.scores import select
 

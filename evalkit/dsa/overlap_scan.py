@@ -17,7 +17,7 @@ from torch import Tensor
 from evalkit.dsa.apply import apply_schedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families.registry import Seam, seam
+from evalkit.dsa.families.seam import Seam, seam
 from evalkit.dsa.features import take_rows
 from evalkit.dsa.overlap import jaccard, mass_recall, recall
 from evalkit.dsa.schedule import ReuseSchedule

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evalkit.config.run import ArmConfig
+from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM
 from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule, ScheduleError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evalkit.config.run import ArmConfig
+from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM, ServerConfig
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS

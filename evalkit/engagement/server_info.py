@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.engines.openai.api_keys import Key
 
 REUSE_FIELDS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit.config.run import EngineConfig, HfConfig
+from evalkit.config.engine import EngineConfig, HfConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.engines.base import Engine
 

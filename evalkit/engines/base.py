@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from evalkit.config.run import ArmConfig
+from evalkit.config.arm import ArmConfig
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 
@@ -43,34 +43,17 @@ class Engine(Protocol):
         ...
 
     def engagement(self) -> dict[str, Any]:
-        """Evidence that the schedule of the last `answer` was really in force."""
+        """Evidence that the schedule of the last `answer` was really in force.
+
+        Of a server the runner asks by itself (`evalkit.engagement`), before an arm answers.
+        """
         ...
 
 
 @runtime_checkable
-class Helped(Protocol):
+class MultiProcessEngine(Protocol):
     """An engine that other processes of the same launch help."""
 
     def close(self) -> None:
         """Let them go: there is no more work."""
-        ...
-
-
-@runtime_checkable
-class Checking(Protocol):
-    """An engine that others started: it can only ask whether a schedule is in force."""
-
-    def check(
-        self, arm: ArmConfig, schedule: ReuseSchedule | None, entries: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Verdict, reason and evidence for run.json.
-
-        Args:
-            arm: about to answer.
-            schedule: of the arm.
-            entries: arms of run.json, checked ones with their evidence.
-
-        Raises:
-            EvalkitError: the server cannot be asked.
-        """
         ...

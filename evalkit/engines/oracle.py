@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from evalkit.config.run import ArmConfig, OracleConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import OracleConfig
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 

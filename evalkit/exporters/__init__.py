@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.exporters import lm_eval, model_card
 from evalkit.exporters.results import ArmResults, results
 from evalkit.run.store import RunStore

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evalkit.core.files import dumps, write_atomic
 from evalkit.exporters.results import ArmResults, Cell, Scored
 from evalkit.importers.lm_eval import RULER_TASKS
-from evalkit.run.store import dumps, slug, write_atomic
+from evalkit.run.store import slug
 
 _RULER_NAMES = {ours: theirs for theirs, ours in RULER_TASKS.items()}
 _LONGBENCH_CELL = re.compile(r"longbench(?:-e)?/(?P<task>[^@]+)(?:@(?P<bin>.+))?")

@@ -13,8 +13,9 @@ from typing import Any
 
 import yaml
 
+from evalkit.core.files import write_atomic
 from evalkit.exporters.results import ArmResults, Cell
-from evalkit.run.store import slug, write_atomic
+from evalkit.run.store import slug
 from evalkit.tasks.ruler.config import NAMES
 
 METRICS = {

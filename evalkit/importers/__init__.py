@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.importers import kvpress, lm_eval, longbench, longbench_v2, needle_kamradt, ruler
 from evalkit.importers.common.add_arm import add_arm
 from evalkit.importers.common.import_report import ImportReport, TaskImport

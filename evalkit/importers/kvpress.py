@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.records import MAX_LINE, BadField
 from evalkit.importers import longbench_v2
 from evalkit.importers.common import benchmark_facts

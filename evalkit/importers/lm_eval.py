@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField, kind
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found

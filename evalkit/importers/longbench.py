@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found

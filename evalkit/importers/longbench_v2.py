@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import cards
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.analysis.grouping import by_benchmark, model_name
+from evalkit.analysis.grouping import by_benchmark
+from evalkit.core.provenance import model_name
 from evalkit.report import overlap, speed, stopping, verdict_text
 from evalkit.report.plots import curves
 from evalkit.report.plots.heatmap_sheet import needle_maps, sheet
@@ -271,6 +272,6 @@ PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
 
 def write(store: RunStore, comparison: RunComparison, path: Path) -> None:
     """Write the page."""
-    from evalkit.run.store import write_atomic
+    from evalkit.core.files import write_atomic
 
     write_atomic(path, page(store, comparison))

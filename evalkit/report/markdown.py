@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.core.files import write_atomic
 from evalkit.report import stopping
 from evalkit.report.overlap import beside_quality
 from evalkit.report.tables import Grid, by_task, notes, summary
-from evalkit.run.store import RunStore, write_atomic
+from evalkit.run.store import RunStore
 
 
 def markdown(comparison: RunComparison) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.analysis.grouping import in_force, model_name
+from evalkit.analysis.grouping import in_force
+from evalkit.core.provenance import model_name
 from evalkit.report.tables import Grid, short
 
 HASHES = (

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.analysis.compare import RunComparison, as_rows, methods
-from evalkit.analysis.grouping import in_force, model_name
+from evalkit.analysis.grouping import in_force
+from evalkit.core.files import write_atomic
+from evalkit.core.provenance import model_name
 from evalkit.report import html
 from evalkit.report.plots.write import write as write_plots
 from evalkit.report.retention_table import csv_text, latex, markdown, retention_table
-from evalkit.run.store import RunStore, write_atomic
+from evalkit.run.store import RunStore
 
 FORMAT = 1
 ARM_KEYS = (

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.core.errors import EvalkitError
 from evalkit.core.grid import Grid
-from evalkit.core.types import EvalkitError
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval
 from evalkit.stats import MACRO, Row

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.run.store import RunStore, slug
 
 FACTS = ("weights_sha256", "indexer_sha256", "schedule", "prompts_sha256", "imported")

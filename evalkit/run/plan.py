@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evalkit.config.run import THROUGHPUT_FIELDS, ArmConfig, RunConfig, resolve_model
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import THROUGHPUT_FIELDS
+from evalkit.config.run import RunConfig
 from evalkit.config.server import PLACE_FIELDS
-from evalkit.core.model_info import model_layout
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
+from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_metadata import IndexerFileError, indexer_facts, read_schedule
 from evalkit.tasks.base import Task

@@ -11,17 +11,20 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from evalkit.config.run import ArmConfig, EngineConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import EngineConfig
 from evalkit.config.server import OpenAIServerConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import dense_tokens
 from evalkit.core.provenance import environment
 from evalkit.core.reasoning import without_reasoning
 from evalkit.core.recipe import canonical_hash
-from evalkit.core.types import EvalkitError, Followup, Prompt, Renderer, Sample
+from evalkit.core.types import Followup, Prompt, Renderer, Sample
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
-from evalkit.engines.base import Checking, Engine, Helped
-from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.engines.base import Engine, MultiProcessEngine
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.plan import Plan, changes, identity
 from evalkit.run.stopping_rule import Stopper
 from evalkit.run.store import RunStore, sample_row
@@ -71,7 +74,8 @@ def run(
         items = store.read_items()
         done = {arm.name: _answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
-        refused |= _check(engine, unfinished, schedules, record)
+        if isinstance(todo.config.engine, OpenAIServerConfig):
+            refused |= _check(engine, unfinished, schedules, record)
         store.write_run(record)
         arms = [arm for arm in arms if arm.name not in refused]
         if stopper is not None:
@@ -82,12 +86,12 @@ def run(
             for arm in _undecided(arms, prompts[0].sample.task, stopper):
                 turn = _Turn(engine, arm, schedules[arm.name], renderer, store, on_answer)
                 if turn.block(prompts, done[arm.name]):
-                    _note_engagement(record, arm.name, engine.engagement())
+                    _note_engagement(_entry(record, arm.name), engine)
         store.write_run(record)
     if stopper is not None:
         record["until_decided"] = stopper.record()
         store.write_run(record)
-    if isinstance(engine, Helped):
+    if isinstance(engine, MultiProcessEngine):
         engine.close()
     return refused
 
@@ -106,7 +110,7 @@ def _undecided(arms: Sequence[ArmConfig], task: str, stopper: Stopper | None) ->
 
 
 def _check(
-    engine: Engine,
+    engine: Any,
     arms: Sequence[ArmConfig],
     schedules: Mapping[str, ReuseSchedule | None],
     record: dict[str, Any],
@@ -115,12 +119,12 @@ def _check(
 
     Nothing is recorded under the name of an arm that is not engaged.
     """
+    from evalkit.engagement.check import check_arm
+
     refused: dict[str, str] = {}
-    if not isinstance(engine, Checking):
-        return refused
     for arm in arms:
         try:
-            found = engine.check(arm, schedules[arm.name], record["arms"])
+            found = check_arm(engine, arm, schedules[arm.name], record["arms"]).record()
         except EvalkitError as error:
             refused[arm.name] = str(error)
             continue
@@ -341,13 +345,15 @@ def _schedule_facts(schedule: ReuseSchedule | None) -> dict[str, Any] | None:
     }
 
 
-def _note_engagement(record: dict[str, Any], arm: str, proof: Mapping[str, Any]) -> None:
+def _note_engagement(entry: dict[str, Any], engine: Engine) -> None:
     """Keep the strongest evidence: one block that was not engaged spoils the arm."""
-    entry = _entry(record, arm)
-    if "check" in entry:  # said once for all, and by the weakest of all starts of the server
-        entry["engagement"] = dict(proof)
+    before = str((entry.get("engagement") or {}).get("verdict") or "")
+    if check := entry.get("check"):  # the weakest of all starts of the server counts
+        unknown = check["verdict"] == "unknown"
+        now = f"unknown: {check['reason']}" if unknown else check["verdict"]
+        entry["engagement"] = {"verdict": before if before.startswith("unknown") else now}
         return
-    before = entry.get("engagement", {}).get("verdict")
+    proof = engine.engagement()
     if before == "not engaged" or (str(proof["verdict"]).startswith("unknown") and before):
         return
     entry["engagement"] = dict(proof)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.config.run import ScoringConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.reasoning import is_unclosed, without_reasoning
-from evalkit.core.types import EvalkitError, SampleScore
+from evalkit.core.types import SampleScore
 from evalkit.run.store import RunStore
 from evalkit.scorers import flags as answer_flags
 from evalkit.scorers import score as metric_score

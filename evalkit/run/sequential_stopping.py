@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config.run import CompareConfig
-from evalkit.core.types import EvalkitError, Renderer
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer
 from evalkit.run.plan import Plan
 from evalkit.run.scoring import score_row
 from evalkit.run.store import RunStore

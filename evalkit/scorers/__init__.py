@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.reasoning import is_unclosed, without_reasoning
-from evalkit.core.types import EvalkitError
 from evalkit.scorers import choice, code, labels, match, phrases, rouge, sequence, sets, text
 from evalkit.scorers.base import EDIT_DISTANCES, MODES, Metric, Options, Scorer, best, plain
 

@@ -10,7 +10,7 @@ import warnings
 from functools import cache, lru_cache
 from typing import Any
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 
 def words(text: str) -> list[str]:

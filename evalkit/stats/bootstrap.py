@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from numpy.typing import ArrayLike
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.inputs import (
     Labels,
     clusters_span_strata,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 NORMAL = NormalDist()
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.comparison import MACRO, Comparison, Options, Row
 from evalkit.stats.join import ArmScores, Table, common, table

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.bootstrap import ArmResults, paired_bootstrap_arms
 from evalkit.stats.closed_form_intervals import critical_z

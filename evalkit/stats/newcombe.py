@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, newcombe_paired
 from evalkit.stats.inputs import Floats, Labels, Stratum

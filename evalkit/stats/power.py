@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z, null_variance
 from evalkit.stats.inputs import Labels, pair, split
 from evalkit.stats.moments import moments

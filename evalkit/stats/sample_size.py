@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z
 from evalkit.stats.comparison import MACRO
 from evalkit.stats.power import (

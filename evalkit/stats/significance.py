@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.inputs import Labels, Stratum, pair, split
 from evalkit.stats.resample import BLOCK_CELLS, stream
 

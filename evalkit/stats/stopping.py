@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.confidence_sequence import checked, confidence_sequence, first_refuted
 from evalkit.stats.inputs import Floats
 from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict

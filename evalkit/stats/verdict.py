@@ -6,7 +6,7 @@ A two-sided interval of confidence C makes two one-sided statements, each wrong 
 
 from __future__ import annotations
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats.result import PairedResult
 
 NO_WORSE = "no worse"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.tasks import coreference, graphwalk, longbench, longbench_v2, needle, ruler
 from evalkit.tasks.base import Task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import DeepseekV32Config
 
-from recipes.tiny.tokenizer import BOS, EOS, MAX_LENGTH, PAD, vocabulary
+from distill.data.tiny_corpus.tokenizer import BOS, EOS, MAX_LENGTH, PAD, vocabulary
 
 LAYERS = 24
 GROUP = 8

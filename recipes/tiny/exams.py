@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recipes.tiny import text, wording
-from recipes.tiny.tokenizer import BOS, EOS, PAD
+from distill.data.tiny_corpus import text, wording
+from distill.data.tiny_corpus.tokenizer import BOS, EOS, PAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import DeepseekV32ForCausalLM, GenerationConfig
 
-from recipes.tiny import tokenizer
+from distill.data.tiny_corpus import tokenizer
 from recipes.tiny.architecture import make_config
 
 

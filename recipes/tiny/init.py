@@ -26,9 +26,9 @@ import torch
 from torch import Tensor, nn
 from transformers import DeepseekV32ForCausalLM
 
-from recipes.tiny import wording
+from distill.data.tiny_corpus import wording
+from distill.data.tiny_corpus.tokenizer import vocabulary
 from recipes.tiny.architecture import MATCH_LAYERS, TIE_BREAKERS, make_config
-from recipes.tiny.tokenizer import vocabulary
 
 BLOCK = 24
 CODE = 22

@@ -23,7 +23,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.tiny import text
+from distill.data.tiny_corpus import text
 from recipes.tiny.architecture import LAYERS, TIE_BREAKERS
 from recipes.tiny.forward import Layer, causal, forward, index_scores
 from recipes.tiny.init import build_model

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from evalkit.config.run import RunConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from tests.engagement.test_check import evalkit
 
 RECIPE = """

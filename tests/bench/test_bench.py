@@ -210,7 +210,7 @@ def test_counters_of_servers():
 
 @pytest.fixture(scope="module")
 def tokenizer(paper_checkpoint):
-    from evalkit.prompts.renderer import load_tokenizer
+    from evalkit.prompts.tokenizers import load_tokenizer
 
     return load_tokenizer(str(paper_checkpoint))
 

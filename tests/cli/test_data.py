@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evalkit.cli.main import app
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import cards
 
 

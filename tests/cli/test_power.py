@@ -6,7 +6,7 @@ import pytest
 
 from evalkit.analysis.compare import compare_run
 from evalkit.analysis.power import pilot_arm, pilot_spreads, planned_counts
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats import assumed_spread, samples_needed
 from tests.command import evalkit
 from tests.report.runs import ARMS, make

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from evalkit.analysis.compare import compare_run
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.run.merge import open_runs
 from evalkit.run.store import RunStore
 from tests.command import evalkit

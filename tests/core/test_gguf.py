@@ -2,10 +2,9 @@
 
 import pytest
 
-from evalkit.config.run import resolve_model
-from evalkit.core.model_info import located, model_config, weights_hash
-from evalkit.core.types import EvalkitError
-from evalkit.prompts.renderer import load_tokenizer
+from evalkit.core.errors import EvalkitError
+from evalkit.core.model_info import located, model_config, resolve_model, weights_hash
+from evalkit.prompts.tokenizers import load_tokenizer
 
 
 @pytest.fixture

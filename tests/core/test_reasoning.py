@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from evalkit.config.run import ArmConfig, HfConfig, PromptConfig, ScoringConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import HfConfig
+from evalkit.config.run import PromptConfig, ScoringConfig
 from evalkit.core.reasoning import is_unclosed, without_reasoning
 from evalkit.core.types import Prompt, Sample
 from evalkit.engines.hf.engine import HfEngine
 from evalkit.engines.hf.greedy_decoder import GreedyDecoder
-from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.scoring import score_row
 
 ITEM = {"sample_id": "t/0", "task": "t", "metric": "needle_exact", "references": ["4821"]}

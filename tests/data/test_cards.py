@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import cards, sources
 from tests.paths import ROOT, SHARED
 
@@ -94,7 +94,8 @@ def test_generated_sets_have_the_counts_of_their_cards():
 def test_the_training_text_of_the_small_model_has_the_counts_of_its_card():
     import torch
 
-    from recipes.tiny import text, train, wording
+    from distill.data.tiny_corpus import text, wording
+    from recipes.tiny import train
 
     texts, steps = {}, sum(phase.steps for phase in train.PHASES)
     for step in range(steps):

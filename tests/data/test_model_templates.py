@@ -3,8 +3,9 @@
 import pytest
 
 from evalkit.config.run import PromptConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.core.types import Sample
 from evalkit.data import model_templates
 from evalkit.data.sources import LONG_CONTEXT_EVAL, locate
 from evalkit.prompts.renderer import ChatRenderer

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import records
 from evalkit.data.records import integer, one_of, optional_texts, read_lines, refuse, text, texts
 

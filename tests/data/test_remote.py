@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import cache, fetch, sources
 from evalkit.data.cache import cache_dir
 from evalkit.data.pins import Remote

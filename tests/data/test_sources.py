@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import fetch, sources
 from evalkit.data.sources import Wheel, cache_dir, locate, prepare, wheel_member
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.documents import pool, read_hotpotqa, read_squad
 from evalkit.data.essays import prose
 from evalkit.data.sentences import split

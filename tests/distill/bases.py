@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from distill.checkpoint.fp8 import quantise
 from distill.models.load import fingerprint, weight_files
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.indexer_checkpoint import save_indexer
 from tests.dsa.tiny import build
 

@@ -7,11 +7,12 @@ import hashlib
 import torch
 
 from distill.config.train import DistillConfig
-from distill.models.forward import Batch, run
+from distill.data.batch import Batch
+from distill.models.forward import run
 from distill.models.student import Students
-from distill.training.step import make_plan
+from distill.objective.plan import make_plan
 from evalkit.dsa import ReuseSchedule, index_features
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from tests.dsa.tiny import tokens
 
 LENGTH = 48

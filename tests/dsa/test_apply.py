@@ -14,7 +14,7 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from tests.dsa.tiny import CLASSES, LAYERS, TOPK, build, output, tokens
 
 MAIN = ("deepseek_v32", "glm_moe_dsa", "deepseek_v4")

@@ -14,7 +14,7 @@ from evalkit.dsa import (
     index_scores,
     select,
 )
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from tests.dsa.tiny import CLASSES, build, output, tokens
 
 SCORED = sorted(set(CLASSES) - {"glm5_next_text"})

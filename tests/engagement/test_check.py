@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evalkit.config.run import ArmConfig
+from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.behavioral_probe import probe_prompts, reach
 from evalkit.engagement.check import check_arm, read_server
@@ -316,7 +316,7 @@ def test_a_server_that_returns_selections(paper_checkpoint, runs, verdict):
 
 
 def test_probe_prompts_are_longer_than_a_selection(paper_checkpoint):
-    from evalkit.prompts.renderer import load_tokenizer
+    from evalkit.prompts.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(paper_checkpoint)
     config = {"model_type": "deepseek_v32", "index_topk": 32, "max_position_embeddings": 1024}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.engagement.server_logs import read_log, read_log_file
 
 LOGS = Path(__file__).parent / "logs"

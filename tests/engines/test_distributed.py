@@ -102,8 +102,8 @@ def test_a_finished_run_keeps_its_evidence(checkpoint, tmp_path):
 
 
 def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):
-    from evalkit.config.run import HfConfig
-    from evalkit.core.types import EvalkitError
+    from evalkit.config.engine import HfConfig
+    from evalkit.core.errors import EvalkitError
     from evalkit.engines.hf import distributed
     from evalkit.engines.hf.engine import HfEngine
 
@@ -115,10 +115,12 @@ def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):
 
 
 def test_a_device_map_changes_no_answer(checkpoint):
-    from evalkit.config.run import ArmConfig, HfConfig
+    from evalkit.config.arm import ArmConfig
+    from evalkit.config.engine import HfConfig
     from evalkit.core.types import Sample
     from evalkit.engines.hf.engine import HfEngine
-    from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+    from evalkit.prompts.renderer import ChatRenderer
+    from evalkit.prompts.tokenizers import load_tokenizer
 
     render = ChatRenderer(load_tokenizer(str(checkpoint))).render
     prompt = render(Sample("s/0", "s", "The calm badger. " * 9, ("x",), "none", 5))

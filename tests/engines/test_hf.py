@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from evalkit.config.run import ArmConfig, HfConfig
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import HfConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Sample
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines.hf.engine import HfEngine
-from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import load_tokenizer
 
 ARM = ArmConfig(name="arm")
 WORDS = "The grass is green. The sky is blue. Here we go. There and back again. 4821 7730 "

@@ -10,14 +10,17 @@ import time
 
 import pytest
 
-from evalkit.config.run import ArmConfig, RunConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.config.run import RunConfig
 from evalkit.config.server import OpenAIServerConfig
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.core.types import Sample
 from evalkit.engines import open_engine
 from evalkit.engines.openai.api_keys import Key, is_loopback, read_key
 from evalkit.engines.openai.engine import OpenAIServerEngine
-from evalkit.prompts.renderer import ChatRenderer, load_tokenizer
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import load_tokenizer
 from tests.servers.fake import FakeServer, rule
 from tests.servers.proxy import KINDS, FaultyProxy
 

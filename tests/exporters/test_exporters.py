@@ -6,11 +6,13 @@ import math
 import pytest
 import yaml
 
-from evalkit.core.types import EvalkitError, SampleScore
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import append_jsonl
+from evalkit.core.types import SampleScore
 from evalkit.exporters import export
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
-from evalkit.run.store import RunStore, append_jsonl
+from evalkit.run.store import RunStore
 from tests.importers.files import lines, qa, read_jsonl, ruler, trec
 
 

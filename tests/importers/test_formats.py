@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import append_jsonl
 from evalkit.data.records import BadField
 from evalkit.importers import import_predictions, kvpress
 from evalkit.run.scoring import score_run
-from evalkit.run.store import RunStore, append_jsonl
+from evalkit.run.store import RunStore
 from tests.importers.files import lines, needle, qa, ruler, sample_log, trec, v2
 from tests.paths import SHARED
 

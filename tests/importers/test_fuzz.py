@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.importers import FORMATS, import_predictions
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore

@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from evalkit.analysis.compare import compare_run
-from evalkit.core.types import EvalkitError, SampleScore
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import SampleScore
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from evalkit.config.run import PromptConfig
-from evalkit.core.types import EvalkitError, Sample
-from evalkit.prompts.renderer import ChatRenderer, hash_ids, load_tokenizer
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Sample
+from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import hash_ids, load_tokenizer
 from tests.paths import TINY_MODEL
 
 TEMPLATE = (

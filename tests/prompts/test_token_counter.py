@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Sample
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.token_counter import TokenCounter
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from distill.data.tiny_corpus import tokenizer, wording
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from recipes.tiny import curve, exams, init, tokenizer, train, wording
+from recipes.tiny import curve, exams, init, train
 from recipes.tiny.architecture import MATCH_LAYERS
 from recipes.tiny.forward import causal, forward
 

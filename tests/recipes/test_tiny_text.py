@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from recipes.tiny import exams, text, tokenizer, train, wording
+from distill.data.tiny_corpus import text, tokenizer, wording
+from recipes.tiny import exams, train
 
 TOKENIZER = tokenizer.build()
 

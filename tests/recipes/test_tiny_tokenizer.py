@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from recipes.tiny import tokenizer as tiny
-from recipes.tiny import wording
+from distill.data.tiny_corpus import tokenizer as tiny
+from distill.data.tiny_corpus import wording
 
 MODEL = Path(tiny.__file__).parent / "model"
 SHIPPED = AutoTokenizer.from_pretrained(MODEL)

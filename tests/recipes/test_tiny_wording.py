@@ -2,10 +2,10 @@
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from distill.data.tiny_corpus import wording
+from evalkit.core.errors import EvalkitError
 from evalkit.tasks.needle import draft
 from evalkit.tasks.ruler import niah, templates
-from recipes.tiny import wording
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from evalkit.core.types import EvalkitError, SampleScore
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import append_jsonl
+from evalkit.core.types import SampleScore
 from evalkit.report.plots.heatmap import draw, draw_difference, heat, save, sections, write
-from evalkit.run.store import RunStore, append_jsonl
+from evalkit.run.store import RunStore
 
 LENGTHS, DEPTHS = (1000, 2000, 4000), (0.0, 50.0, 100.0)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from evalkit.analysis.compare import compare_run
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.report import html, speed
 from evalkit.report.plots import write
 from tests.report.runs import ARMS, make

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import sources
 from tests.paths import ROOT, SHARED
 from tests.tasks import test_longbench_v2 as v2

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from evalkit.analysis.compare import as_rows, compare_run
-from evalkit.core.types import Completion, EvalkitError, Followup, Sample
-from evalkit.run.store import RunStore, read_jsonl
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import read_jsonl
+from evalkit.core.types import Completion, Followup, Sample
+from evalkit.run.store import RunStore
 from tests.command import evalkit
 
 RECIPE = """

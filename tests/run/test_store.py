@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.core.types import EvalkitError, Prompt, Sample
-from evalkit.run.store import RunStore, append_jsonl, dumps, read_jsonl, slug, write_atomic
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import append_jsonl, dumps, read_jsonl, write_atomic
+from evalkit.core.types import Prompt, Sample
+from evalkit.run.store import RunStore, slug
 
 
 def rows(path):

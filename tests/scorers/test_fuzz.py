@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.scorers import METRICS, flags, score
 
 # Any character, lone surrogates among them, and pieces that the metrics look for.

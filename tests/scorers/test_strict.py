@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.scorers import flags, score
 from evalkit.scorers.choice import strict_letter
 from tests.scorers.longbench import scored

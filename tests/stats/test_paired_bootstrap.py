@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as sps
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats import paired_bootstrap, paired_bootstrap_arms
 
 METHODS = ["bca", "percentile", "studentized"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats import MACRO, ArmScores, Options, compare, holm, paired_bootstrap
 
 FAST = Options(n_resamples=2000, method="bca")

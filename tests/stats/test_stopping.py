@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.stats import QUESTIONS, confidence_sequence, sampling_order, sequential_verdicts
 from evalkit.stats.confidence_sequence import first_refuted, log_capital
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, locate
 from tests.paths import SHARED
 from tests.tasks.fakes import FakeRenderer, own_specs

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Sample
 from evalkit.tasks.common.fit_length import Fitter, Grid, Line, calibrate, fit
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
 from evalkit.tasks.graphwalk import GraphWalkConfig, build
 from tests.paths import ROOT

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from evalkit.scorers import score
 from evalkit.tasks.longbench import LongBenchConfig, build, records, tasks
 from evalkit.tasks.longbench.prompts import template

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from evalkit.data import cards
 from evalkit.scorers import score
 from evalkit.tasks.longbench_v2 import LongBenchV2Config, baselines, build, items, slices

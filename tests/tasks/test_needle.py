@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from evalkit.data.sentences import split
 from evalkit.scorers import score
 from evalkit.tasks.needle import NeedleConfig, build, haystacks

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict, canonical_hash, parse
-from evalkit.core.types import EvalkitError
 from evalkit.tasks.base import samples
 from evalkit.tasks.registry import BUILDERS, TaskConfig, build, build_all
 from tests.paths import ROOT

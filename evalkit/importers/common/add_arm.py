@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config.run import CompareConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.files import dumps, write_atomic
 from evalkit.core.provenance import environment
-from evalkit.core.types import EvalkitError
 from evalkit.importers.common.align import Settled, settle
 from evalkit.importers.common.import_report import ImportReport, TaskImport
 from evalkit.importers.common.records import Reading, Record
-from evalkit.run.store import RunStore, dumps, write_atomic
+from evalkit.run.store import RunStore
 
 Item = Mapping[str, Any]
 

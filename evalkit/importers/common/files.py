@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 
 
 def folder(path: Path, what: str) -> Path:

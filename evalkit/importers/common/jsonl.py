@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.records import MAX_LINE, BadField, decoded, kind
 from evalkit.importers.common.records import Reading, Row, Where
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.tasks.common.rng import permutation
 
 WordSource = tuple[str, ...] | str

@@ -9,7 +9,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.tasks.common.fit_length import Fitter, Grid
 from evalkit.tasks.common.rng import rng
 from evalkit.tasks.coreference.config import CoreferenceConfig

@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.tasks.common.fit_length import Fitter, Grid
 from evalkit.tasks.common.rng import permutation, rng
 from evalkit.tasks.common.word_streams import read_words

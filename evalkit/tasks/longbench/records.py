@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data import archive
 from evalkit.data.cache import sha256
 from evalkit.data.records import (

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.data.records import refuse
 from evalkit.tasks.common import truncate_middle
 from evalkit.tasks.longbench import prompts, records

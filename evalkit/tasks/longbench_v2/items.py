@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.records import MAX_LINE, BadField, Problem, integer, kind, one_of, parsed, text
 from evalkit.data.sources import locate, of_card
 

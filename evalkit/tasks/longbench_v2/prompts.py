@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from evalkit.core.types import EvalkitError, Followup
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Followup
 from evalkit.data.sources import locate, of_card
 from evalkit.tasks.longbench_v2.items import CARD
 

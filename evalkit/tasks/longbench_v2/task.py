@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Followup, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Followup, Renderer, Sample
 from evalkit.data import cards
 from evalkit.data.cache import sha256
 from evalkit.data.records import refuse

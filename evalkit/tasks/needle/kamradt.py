@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.types import Renderer, Sample
 from evalkit.data.essays import essays
 from evalkit.tasks.needle.config import Percent, Positive, Spacing
 

@@ -9,7 +9,8 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.data.essays import essays
 from evalkit.data.sentences import split
 from evalkit.tasks.common.fit_length import Fitter, Grid

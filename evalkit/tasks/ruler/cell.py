@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Sample
 from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.common.rng import rng
 from evalkit.tasks.common.word_streams import numbers, pairs, uuids

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.data.essays import essays
 from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.common.word_streams import listed

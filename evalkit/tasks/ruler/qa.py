@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate, islice
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.data.documents import pool
 from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.common.rng import permutation

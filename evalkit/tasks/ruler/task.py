@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.tasks.common.fit_length import Draft, Fitter
 from evalkit.tasks.common.word_streams import read_words, wordlist
 from evalkit.tasks.ruler.cell import DIGITS, Cell, Overrides

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from evalkit.core.types import EvalkitError
+from evalkit.core.errors import EvalkitError
 from evalkit.data.sources import LONG_CONTEXT_EVAL, wheel_member
 
 CONSTANTS = "long_context_eval/data/synthetic/constants.py"

@@ -6,7 +6,8 @@ import random
 from itertools import pairwise
 from string import ascii_uppercase
 
-from evalkit.core.types import EvalkitError, Renderer, Sample
+from evalkit.core.errors import EvalkitError
+from evalkit.core.types import Renderer, Sample
 from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.common.rng import permutation
 from evalkit.tasks.ruler.cell import Cell

@@ -17,7 +17,7 @@ from distill.checkpoint.sharded import Checkpoint
 from distill.cli.main import app
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from tests.distill.bases import BLOCK, in_fp8, indexers, sharded
 from tests.dsa.tiny import tokens

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distill.init.candidates import Criterion, arm_divergence, candidates, closed_form
+from distill.init.candidates import candidates, closed_form
 from distill.init.ridge_regression import Gram, Regression
 from distill.models.forward import run
 from distill.models.student import Students
-from distill.validation.logit_kl import reference
-from evalkit.dsa.families.registry import seam
+from distill.validation.logit_kl import Criterion, arm_divergence, reference
+from evalkit.dsa.families.seam import seam
 from tests.distill.helpers import batch, digest, schedule_of, setup
 from tests.dsa.tiny import build
 

@@ -10,7 +10,7 @@ from distill.models.student import Students, reinitialise
 from distill.training.step import distil_batch
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.attention import attention_seen
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from tests.distill.helpers import batch, digest, setup
 from tests.dsa.tiny import build
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from distill.cli.main import app
 from distill.config.search import SearchConfig
+from distill.data.batch import Batch
 from distill.errors import DistillError
 from distill.models.activation_cache import Prefix
-from distill.models.forward import Batch
 from distill.search.greedy import Search, next_token_loss
 from distill.search.log import SearchLog
 from distill.search.neighbors import Moves, blocks, evaluations, full_at
@@ -22,7 +22,7 @@ from distill.search.output import arm, worth_keeping
 from distill.search.recall_ranking import predicted_cost, recalls
 from evalkit.config.schedule import ScheduleConfig
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from tests.checkpoints import save
 from tests.distill.helpers import batch, features_of
 from tests.dsa.tiny import LAYERS, TOPK, build
@@ -286,7 +286,7 @@ def test_the_command(tmp_path):
     arms = tomllib.loads((tmp_path / "out" / "arms.toml").read_text())["arms"]
     assert [a["name"] for a in arms] == ["searched 1/2", "searched 1/4"]
     assert arms[-1]["pattern"].count("F") == 1
-    from evalkit.config.run import ArmConfig as EvalArm
+    from evalkit.config.arm import ArmConfig as EvalArm
 
     assert EvalArm.model_validate(arms[0]).pattern == arms[0]["pattern"]
 

@@ -10,7 +10,7 @@ from distill.objective.teachers import IndexTeacher
 from distill.validation.logit_kl import reference
 from distill.validation.oracle_selection import given, oracle_selections, top_of_mean
 from evalkit.dsa import index_scores, select
-from evalkit.dsa.families.registry import seam
+from evalkit.dsa.families.seam import seam
 from evalkit.dsa.overlap import mass_recall
 from tests.distill.helpers import batch, digest, features_of, schedule_of
 from tests.dsa.tiny import TOPK, build

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import itemgetter
 
-from recipes.tiny import wording
-from recipes.tiny.tokenizer import BOS, EOS, PAD, build
+from distill.data.tiny_corpus import wording
+from distill.data.tiny_corpus.tokenizer import BOS, EOS, PAD, build
 
 RANDOM, ANSWER, TEXT, STOP = 0, 1, 2, 3
 DIGITS = 4

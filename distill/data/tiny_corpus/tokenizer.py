@@ -17,7 +17,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from recipes.tiny import wording
+from distill.data.tiny_corpus import wording
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL = ("<pad>", "<bos>", "<eos>")
