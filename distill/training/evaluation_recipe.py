@@ -53,7 +53,7 @@ def command(
     check(config, base_dir)
     recipe = base_dir / config.evaluation
     return [
-        *(sys.executable, "-c", "from evalkit.cli.main import main; main()"),
+        *(sys.executable, "-m", "evalkit.cli"),
         *("run", str(recipe), "--out", str(out / "evaluation")),
         *("--set", f"model={json.dumps(model)}"),
         *("--set", f"arms={toml(arms(config.arm, indexer))}"),

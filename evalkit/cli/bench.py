@@ -1,46 +1,40 @@
-"""`evalkit bench`: measure, join with the quality in the same run directory, print."""
+"""`evalkit bench`: speed of every arm, joined with the quality in the same run directory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from evalkit.bench import report as reports
-from evalkit.bench.runner import measure_arms, stored
-from evalkit.config.run import RunConfig
-from evalkit.core.errors import EvalkitError
-from evalkit.core.recipe import load
-from evalkit.report.terminal import show_grid
-from evalkit.run.store import RunStore
+import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from evalkit.cli.common import Out
 
 
 def bench(
-    recipe: Path,
-    out: Path | None,
-    changes: Sequence[str],
-    console: Console,
-    *,
-    add: bool = False,
-    again: bool = False,
+    recipe: Annotated[Path, typer.Argument(help="Recipe (TOML) with a section named bench.")],
+    out: Out = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override, for example bench.requests=64.")
+    ] = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep the last measurement, add the arms that are there.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Print the last measurement with the quality of now.")
+    ] = False,
 ) -> None:
-    """Measure the arms of a recipe (or take the last measurement) and write bench.json, bench.md.
+    """Speed of every arm on its servers, beside the quality of the same run directory."""
+    from evalkit.bench import report as reports
+    from evalkit.bench.runner import measure_arms, stored
+    from evalkit.config.run import RunConfig
+    from evalkit.core.console import open_console
+    from evalkit.core.errors import EvalkitError
+    from evalkit.core.recipe import load
+    from evalkit.report.terminal import show_grid
+    from evalkit.run.store import RunStore
 
-    Args:
-        recipe: with a [bench] section.
-        out: run directory; default: the recipe's.
-        changes: overrides.
-        console: where to print.
-        add: keep the last measurement and add a round of every arm whose server is there.
-        again: only print the last measurement again, with the quality known by now.
-
-    Raises:
-        EvalkitError: see `measure_arms` and `stored`.
-    """
-    config = load(recipe, RunConfig, changes)
+    console = open_console()
+    config = load(recipe, RunConfig, set_ or ())
     store = RunStore(out or Path("runs") / recipe.stem)
     with store.lock():
         if not again:

@@ -1,115 +1,31 @@
-"""What `evalkit check` prints."""
+"""`evalkit check`: does a running server run an arm's schedule?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from evalkit.config.arm import ArmConfig
-from evalkit.config.run import RunConfig
-from evalkit.config.server import OpenAIServerConfig, ServerConfig
-from evalkit.core.errors import EvalkitError
-from evalkit.core.model_info import model_layout, resolve_model
-from evalkit.core.recipe import load
-from evalkit.engagement.check import check_arm, launch_of, read_server
-from evalkit.engagement.findings import NOT_ENGAGED, Check
-from evalkit.engagement.server_info import Report
-from evalkit.engines.openai.api_keys import read_key
-from evalkit.engines.openai.engine import OpenAIServerEngine
-from evalkit.run.store import RunStore
+import typer
 
-_SIGNS = {True: "+", False: "-", None: "?"}
+from evalkit.cli.common import Out
+
+Url = Annotated[
+    str | None,
+    typer.Argument(help="Server, for example http://127.0.0.1:30000; without: only start lines."),
+]
 
 
-def check_lines(
-    url: str | None, recipe: Path | None, arm: str | None, out: Path | None, log: str | None
-) -> Iterator[str]:
-    """The report of a server, the whole check of an arm, or how its server is started.
+def check(
+    url: Url = None,
+    recipe: Annotated[Path | None, typer.Option(help="Recipe (TOML) with the arm.")] = None,
+    arm: Annotated[
+        str | None, typer.Option(help="Arm of the recipe that the server is to run.")
+    ] = None,
+    out: Out = None,
+    log: Annotated[str | None, typer.Option(help="Log file of the server.")] = None,
+) -> None:
+    """What a server says of itself, and whether it runs an arm's schedule; exit code 2 if not."""
+    from evalkit.cli.check_text import check_lines
 
-    Args:
-        url: of the server; None: only the start lines of the recipe's arms.
-        recipe: with the arm; None: only what the server says.
-        arm: name.
-        out: run directory whose arms the probe is compared with; default: the recipe's.
-        log: log of the server, instead of the recipe's.
-
-    Raises:
-        EvalkitError: no such arm, no answer, or the arm is not engaged.
-    """
-    if url is None:
-        if recipe is None:
-            raise EvalkitError("give the URL of a server, or --recipe to see how to start one")
-        yield from _start_lines(recipe, arm)
-        return
-    if recipe is None:
-        yield from _report_lines(read_server(url, read_key(None, None)))
-        return
-    config = load(recipe, RunConfig)
-    chosen = _arm(config, arm)
-    server = (chosen.server or ServerConfig()).model_copy(
-        update={"urls": (url,)} | ({"log": log} if log else {})
-    )
-    engine = OpenAIServerEngine(_engine_config(config))
-    base_dir = recipe.resolve().parent
-    engine.load(resolve_model(chosen.model or config.model or "", base_dir))
-    native = engine.native()
-    schedule = None if native is None else chosen.schedule(native)
-    found = check_arm(
-        engine,
-        chosen.model_copy(update={"server": server}),
-        schedule,
-        _entries(out or Path("runs") / recipe.stem),
-    )
-    yield from _check_lines(found)
-    if found.verdict == NOT_ENGAGED:
-        start = f"; start it as: {found.launch}" if found.launch else ""
-        raise EvalkitError(f"arm {chosen.name}: not engaged: {found.reason}{start}")
-
-
-def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
-    """The start line of every arm (or of one), without a server and without a download."""
-    config = load(recipe, RunConfig)
-    for arm in config.arms if name is None else [_arm(config, name)]:
-        model = resolve_model(arm.model or config.model or "", recipe.resolve().parent)
-        found = model_layout(model)
-        if found is None:
-            raise EvalkitError(f"arm {arm.name}: {model} has no lightning indexer")
-        schedule = arm.schedule(found.native)
-        line = launch_of(arm, schedule, found.native, model, model_type=found.model_type)
-        yield f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)} full"
-        yield line or "# server.engine is not set: the language of its settings is not known"
-
-
-def _report_lines(report: Report) -> Iterator[str]:
-    yield f"server     {report.kind} {report.version}".rstrip()
-    yield f"models     {', '.join(report.models) or 'none'}"
-    yield f"overrides  {'not told' if report.overrides is None else dict(report.overrides)}"
-    for name, value in report.settings.items():
-        yield f"           {name} = {value}"
-
-
-def _check_lines(found: Check) -> Iterator[str]:
-    for finding in found.findings:
-        mark = _SIGNS[finding.holds]
-        yield f"{mark} {finding.what:<10} {finding.text}{' (proof)' if finding.proof else ''}"
-    if found.launch:
-        yield f"launch     {found.launch}"
-    yield f"verdict    {found.verdict}: {found.reason}"
-
-
-def _arm(config: RunConfig, name: str | None) -> ArmConfig:
-    for arm in config.arms:
-        if arm.name == name or (name is None and len(config.arms) == 1):
-            return arm
-    names = ", ".join(arm.name for arm in config.arms)
-    raise EvalkitError(f"--arm {name}: no such arm ({names})")
-
-
-def _engine_config(config: RunConfig) -> OpenAIServerConfig:
-    return config.engine if isinstance(config.engine, OpenAIServerConfig) else OpenAIServerConfig()
-
-
-def _entries(directory: Path) -> Sequence[Mapping[str, Any]]:
-    store = RunStore(directory)
-    return list(store.read_run()["arms"]) if store.exists else []
+    for line in check_lines(url, recipe, arm, out, log):
+        typer.echo(line)

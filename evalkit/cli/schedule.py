@@ -49,8 +49,7 @@ def show(
     published: Published = None,
 ) -> None:
     """Print pattern, layer ids, σ, consumers and retention of a schedule."""
-    from evalkit.cli.schedule_text import lines
-    from evalkit.cli.translate_schedule import pattern_named
+    from evalkit.cli.schedule_text import lines, pattern_named
 
     letters = pattern_named(published, pattern)
     for line in lines(target, retention, letters, sources, lag, lag_phase):
@@ -77,8 +76,7 @@ def export(
     ] = None,
 ) -> None:
     """The exact overrides and the launch line that make an engine run a schedule."""
-    from evalkit.cli.schedule_text import layout_of, resolve
-    from evalkit.cli.translate_schedule import export_lines, pattern_named
+    from evalkit.cli.schedule_text import export_lines, layout_of, pattern_named, resolve
     from evalkit.dsa.engine_config.export import from_freq
 
     if freq is None:
@@ -98,7 +96,7 @@ def import_(
     settings: Annotated[str, typer.Argument(help="JSON, or a JSON file: the overrides.")],
 ) -> None:
     """The layers that an engine really keeps for its settings."""
-    from evalkit.cli.translate_schedule import import_lines
+    from evalkit.cli.schedule_text import import_lines
 
     for line in import_lines(target, engine, settings):
         typer.echo(line)
@@ -107,7 +105,7 @@ def import_(
 @app.command("published")
 def published_() -> None:
     """Patterns that were published, with their origin."""
-    from evalkit.cli.translate_schedule import published_lines
+    from evalkit.cli.schedule_text import published_lines
 
     for line in published_lines():
         typer.echo(line)

@@ -25,8 +25,8 @@ _LAZY = {
     "apply_schedule": "apply",
     "IndexFeatures": "features",
     "IndexerCall": "call",
-    "UnsupportedModelError": "families.registry",
-    "index_features": "families.registry",
+    "UnsupportedModelError": "families.base",
+    "index_features": "families.seam",
     "index_scores": "scores",
     "select": "scores",
 }

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from evalkit.cli.check import check_lines
+from evalkit.cli.check_text import check_lines
 from evalkit.config.run import RunConfig
 from evalkit.core.recipe import load
 from evalkit.dsa import layout

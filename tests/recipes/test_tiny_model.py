@@ -1,7 +1,5 @@
 """The shipped model: exact under caching, no ties at the top-k border, stops by itself."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
@@ -11,14 +9,14 @@ from evalkit.dsa import ReuseSchedule, apply_schedule
 from recipes.tiny import curve, exams, init, train
 from recipes.tiny.architecture import MATCH_LAYERS
 from recipes.tiny.forward import causal, forward
+from tests.paths import TINY_MODEL
 
-MODEL = Path(tokenizer.__file__).parent / "model"
 LENGTH = 256
 
 
 @pytest.fixture(scope="module")
 def model():
-    return curve.load(MODEL)
+    return curve.load(TINY_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +25,10 @@ def papers():
 
 
 def test_files_are_small_and_plain(model):
-    assert (MODEL / "model.safetensors").stat().st_size <= 10e6
+    assert (TINY_MODEL / "model.safetensors").stat().st_size <= 10e6
     assert model.config.model_type == "deepseek_v32"
     assert set(model.config.mlp_layer_types) == {"dense"}
-    assert AutoModelForCausalLM.from_pretrained(MODEL).dtype == torch.float16
+    assert AutoModelForCausalLM.from_pretrained(TINY_MODEL).dtype == torch.float16
     assert model.config.index_topk * 8 <= LENGTH
 
 
@@ -98,7 +96,7 @@ def test_cached_chunked_and_whole_agree(model, papers, arm):
 
 @pytest.mark.parametrize("name", ["single", "needle4", "multikey_full"])
 def test_generation_says_the_value_and_stops(model, papers, name):
-    paper, speaks = papers[name], AutoTokenizer.from_pretrained(MODEL)
+    paper, speaks = papers[name], AutoTokenizer.from_pretrained(TINY_MODEL)
     right = 0
     for ids, end, value in zip(paper.ids, paper.prompt, paper.values, strict=True):
         prompt = ids[None, : int(end)]

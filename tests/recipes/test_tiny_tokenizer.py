@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 
 from distill.data.tiny_corpus import tokenizer as tiny
 from distill.data.tiny_corpus import wording
+from tests.paths import TINY_MODEL
 
-MODEL = Path(tiny.__file__).parent / "model"
-SHIPPED = AutoTokenizer.from_pretrained(MODEL)
+SHIPPED = AutoTokenizer.from_pretrained(TINY_MODEL)
 
 known = st.sampled_from(
     [*wording.adjectives(), *wording.nouns(), "The", " is", "\n", " ", "-", "7"]
@@ -68,7 +68,9 @@ def test_wordings_hold_no_bytes():
 def test_shipped_files_are_what_the_code_builds(tmp_path):
     tiny.save(tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert json.loads((MODEL / name).read_text()) == json.loads((tmp_path / name).read_text())
+        assert json.loads((TINY_MODEL / name).read_text()) == json.loads(
+            (tmp_path / name).read_text()
+        )
 
 
 def test_vocabulary_is_small():

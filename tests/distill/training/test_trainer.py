@@ -14,7 +14,7 @@ import torch
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from distill.cli.main import _accelerator
+from distill.cli.train import _accelerator
 from distill.config.train import DistillConfig
 from distill.errors import DistillError
 from distill.setup import open_session

@@ -1,0 +1,53 @@
+"""`evalkit import` and `export`: results of other harnesses in, and out to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evalkit.cli.common import RunDir
+
+
+def import_(
+    format_: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="longbench, longbench_v2, ruler, needle_kamradt, lm_eval or kvpress.",
+        ),
+    ],
+    path: Annotated[Path, typer.Argument(help="Folder or file in that format.")],
+    arm: Annotated[str, typer.Option(help="Name of the arm.")],
+    out: Annotated[Path, typer.Option(help="Run directory; made if absent.")],
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Take it with other samples than the others.")
+    ] = False,
+) -> None:
+    """Add the predictions of another harness as an arm of a run, and score them."""
+    from evalkit.importers import import_predictions
+    from evalkit.run.scoring import score_run
+    from evalkit.run.store import RunStore
+
+    store = RunStore(out)
+    report = import_predictions(format_, path, arm, store, allow_partial=allow_partial)
+    for line in report.lines():
+        typer.echo(line)
+    if not report.unchanged:
+        with store.lock():
+            score_run(store)
+
+
+def export(
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="lm_eval or model_card.")],
+    directory: RunDir,
+    out: Annotated[Path, typer.Option(help="Folder of the files; made if absent.")],
+    arm: Annotated[str | None, typer.Option(help="Only this arm; default: all.")] = None,
+) -> None:
+    """Write scored results as lm-evaluation-harness files or for a model card of the hub."""
+    from evalkit.exporters import export as write
+    from evalkit.run.store import RunStore
+
+    files = write(format_, RunStore(directory), out, arm)
+    typer.echo(f"{len(files)} files in {out}")
