@@ -26,7 +26,9 @@ from distill.config.train import DataConfig
 from distill.data.batch import Batch
 from distill.data.sources import Document, documents
 from distill.errors import DistillError
+from evalkit.core.files import write_atomic, writing
 from evalkit.core.recipe import canonical_hash
+from evalkit.dsa.files import file_sha256, replacing
 
 SPLITS = ("calibration", "held_out", "train")
 TOKENS_FILE, FACTS_FILE = "tokens.safetensors", "data.json"
@@ -95,15 +97,19 @@ def prepare(
         return _read(directory, wanted)
     stream = documents(config, tokenizer, base_dir)
     splits, counts = pack(stream, config, tokenizer, forbidden)
-    directory.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     for name, split in splits.items():
         tensors |= {f"{name}.ids": split.ids, f"{name}.lengths": split.lengths}
-    save_file(tensors, directory / TOKENS_FILE)
-    facts = {"identity": wanted, "counts": counts, "tokens_sha256": _sha256(directory)}
+    with writing(directory), replacing(directory / TOKENS_FILE) as fresh:
+        save_file(tensors, fresh)
+    facts = {
+        "identity": wanted,
+        "counts": counts,
+        "tokens_sha256": file_sha256(directory / TOKENS_FILE),
+    }
     facts["tokens"] = {name: int(split.lengths.sum()) for name, split in splits.items()}
     text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-    (directory / FACTS_FILE).write_text(text, encoding="utf-8")
+    write_atomic(directory / FACTS_FILE, text)
     return Sequences(splits, facts)
 
 
@@ -133,18 +139,13 @@ def _read(directory: Path, wanted: dict[str, Any]) -> Sequences:
             " --out"
         )
     try:
-        if _sha256(directory) != facts["tokens_sha256"]:
+        if file_sha256(directory / TOKENS_FILE) != facts["tokens_sha256"]:
             raise DistillError(f"{directory / TOKENS_FILE}: damaged, remove {directory}")
         tensors = load_file(directory / TOKENS_FILE)
     except (OSError, SafetensorError) as error:
         raise DistillError(f"{directory / TOKENS_FILE}: {error}") from None
     splits = {n: Split(tensors[f"{n}.ids"], tensors[f"{n}.lengths"]) for n in SPLITS}
     return Sequences(splits, facts)
-
-
-def _sha256(directory: Path) -> str:
-    with (directory / TOKENS_FILE).open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 class Forbidden:

@@ -28,6 +28,7 @@ from distill.models.student import Students
 from distill.setup import Session
 from distill.training.artifacts import save
 from distill.training.state import Progress
+from evalkit.core.files import write_atomic
 from evalkit.dsa.families.seam import seam
 
 STATE, STUDENTS, METRICS = "state.json", "students", "metrics.jsonl"
@@ -136,9 +137,7 @@ class LayerwiseRun:
                 for layer, one in self.done.items()
             },
         }
-        fresh = self._out / f".{STATE}.new"
-        fresh.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        fresh.replace(self._out / STATE)
+        write_atomic(self._out / STATE, json.dumps(record, indent=2) + "\n")
 
     def _resume(self) -> dict[str, int]:
         """Where the streams are; nothing where there is no run yet."""

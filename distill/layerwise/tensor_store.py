@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from distill.errors import DistillError
+from evalkit.dsa.files import replacing
 
 
 class Shelf:
@@ -33,14 +34,10 @@ class Shelf:
         """
         path = self._path(name)
         clean = {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
-        fresh = path.with_suffix(".new")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(clean, fresh)
-            fresh.replace(path)
+            with replacing(path) as fresh:
+                save_file(clean, fresh)
         except (OSError, SafetensorError) as error:
-            with suppress(OSError):
-                fresh.unlink()
             raise DistillError(
                 f"{path}: cannot be written: {error}; with room there the same command goes on"
             ) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.search.greedy import Step
+from evalkit.core.files import write_atomic
 
 PATTERNS_FILE, ARMS_FILE = "search.json", "arms.toml"
 
@@ -27,13 +28,13 @@ def write(out: Path, steps: Sequence[Step], provenance: Mapping[str, Any]) -> No
             for step in steps
         ],
     }  # fmt: skip
-    _replace(out / PATTERNS_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(out / PATTERNS_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     lines = [
         f"# {key}: {value}" for key, value in provenance.items() if not isinstance(value, dict)
     ]
     for step in worth_keeping(steps):
         lines += ["", *arm(step)]
-    _replace(out / ARMS_FILE, "\n".join(lines) + "\n")
+    write_atomic(out / ARMS_FILE, "\n".join(lines) + "\n")
 
 
 def arm(step: Step) -> Iterator[str]:
@@ -69,9 +70,3 @@ def worth_keeping(steps: Sequence[Step]) -> list[Step]:
             found.append(above[-1])
         share /= 2
     return found if last in found else [*found, last]
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)

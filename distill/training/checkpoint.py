@@ -8,7 +8,6 @@ state/<step>/students.safetensors    fp32 indexers
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from distill.errors import DistillError
+from evalkit.dsa.files import file_sha256
 
 FILES = ("students", "best", "optimizer")
 KEEP = 2
@@ -42,7 +42,7 @@ def save_state(
     for name in FILES:
         clean = {k: v.detach().cpu().contiguous() for k, v in tensors[name].items()}
         save_file(clean, fresh / f"{name}.safetensors")
-        hashes[name] = _sha256(fresh / f"{name}.safetensors")
+        hashes[name] = file_sha256(fresh / f"{name}.safetensors")
     record = {"step": step, "sha256": hashes, "identity": dict(identity), **facts}
     (fresh / "state.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     target = root / f"{step:08d}"
@@ -80,7 +80,7 @@ def load_state(
     tensors = {}
     for name in FILES:
         path = newest / f"{name}.safetensors"
-        if not path.is_file() or _sha256(path) != hashes.get(name):
+        if not path.is_file() or file_sha256(path) != hashes.get(name):
             raise DistillError(f"{path}: damaged; remove {newest} to go on from the state before")
         try:
             tensors[name] = load_file(path)
@@ -111,8 +111,3 @@ def restore_optimizer(
         parameter = named[name]
         on = value.clone() if field == "step" else value.to(parameter.device).clone()
         optimizer.state[parameter][field] = on
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
+from evalkit.dsa.files import replacing
 
 
 def dumps(row: Mapping[str, Any]) -> str:
@@ -60,7 +61,7 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     data = "".join(dumps(row) + "\n" for row in rows).encode()
     if not data:
         return
-    with _writing(path):
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as handle:
             _cut_torn_line(handle)
@@ -85,23 +86,13 @@ def _cut_torn_line(handle: Any) -> None:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write a file so that readers see the old or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-                handle.write(text)
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    """Write a text file so that readers see the old or the new one, never half of it."""
+    with writing(path), replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """A full disk, a missing permission or a file in the way is the user's to mend."""
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -13,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.files import write_atomic
+from evalkit.dsa.files import file_sha256
 
 LOCK = "evalkit-data.lock.json"
 """Checksums of first downloads for which upstream publishes none; enforced afterwards."""
@@ -42,8 +43,7 @@ def sha256(path: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _sha256_of(path: Path, _size: int, _mtime: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)
 
 
 def install(target: Path, fetch: Callable[[Path], Path], check: Callable[[Path], None]) -> Path:
@@ -79,14 +79,7 @@ def record(key: str, digest: str) -> None:
     """Keep the checksum of a first download."""
     lock = _read_lock() | {key: digest}
     path = cache_dir() / LOCK
-    temporary = path.with_name(f".{LOCK}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(lock, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise EvalkitError(f"{path}: cannot be written: {error}") from None
+    write_atomic(path, json.dumps(lock, indent=1, sort_keys=True) + "\n")
 
 
 def _read_lock() -> dict[str, str]:

@@ -22,12 +22,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from evalkit.dsa.files import file_sha256, replacing
 from evalkit.dsa.indexer_metadata import (
     FORMAT,
     INDEXER_FILE,
     SCHEDULE_FILE,
     IndexerFileError,
-    file_sha256,
     indexer_facts,
     read_schedule,
     schedule_facts,
@@ -54,22 +54,24 @@ def save_indexer(
         base: facts of the base model (name, hash, model type), for the reader.
         card: text of the model card.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     clean = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    fresh = directory / f".{INDEXER_FILE}.new"
-    # One key: the writer has no order for several, and equal tensors are to make equal files.
-    save_file(clean, fresh, metadata={"format": "pt"})
-    fresh.chmod(0o644)  # safetensors makes files that nobody else can read
+    with replacing(directory / INDEXER_FILE) as fresh:
+        # One key: the writer has no order for several, and equal tensors are to make equal files.
+        save_file(clean, fresh, metadata={"format": "pt"})
+        fresh.chmod(0o644)  # safetensors makes files that nobody else can read
     facts = {
         "format": FORMAT,
         "schedule": schedule_facts(schedule),
         "tensors": sorted(clean),
-        "indexer_sha256": file_sha256(fresh),
+        "indexer_sha256": file_sha256(directory / INDEXER_FILE),
         "base": dict(base),
     }
-    fresh.replace(directory / INDEXER_FILE)
-    _replace(directory / SCHEDULE_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-    _replace(directory / CARD_FILE, card)
+    for name, text in {
+        SCHEDULE_FILE: json.dumps(facts, indent=2, ensure_ascii=False) + "\n",
+        CARD_FILE: card,
+    }.items():
+        with replacing(directory / name) as fresh:
+            fresh.write_text(text, encoding="utf-8")
 
 
 def load_indexer(directory: Path) -> dict[str, Tensor]:
@@ -147,9 +149,3 @@ def _fitting(model: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> di
                 f"{where / INDEXER_FILE}: {name} holds values that are no number"
             )
     return dict(tensors)
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evalkit.dsa.files import file_sha256
 from evalkit.dsa.schedule import LagPhase, ReuseSchedule, ScheduleError
 
 INDEXER_FILE = "indexer.safetensors"
@@ -95,9 +95,3 @@ def _facts(directory: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise IndexerFileError(f"{path}: format {facts.get('format')!r}, this version reads 1")
     return facts
-
-
-def file_sha256(path: Path) -> str:
-    """Hash of a file's content."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

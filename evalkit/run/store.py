@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.files import _writing, append_jsonl, dumps, read_jsonl, write_atomic
+from evalkit.core.files import append_jsonl, dumps, read_jsonl, write_atomic, writing
 from evalkit.core.reasoning import opens_reasoning
 from evalkit.core.types import Completion, Prompt, SampleScore
 
@@ -142,7 +142,7 @@ class RunStore:
         """
         import fcntl
 
-        with _writing(self.path):
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+", encoding="utf-8")
         with lock as handle:
@@ -155,7 +155,7 @@ class RunStore:
                     f"{self.path}: another process (pid {owner}) is writing to this run: wait for"
                     " it, or use another --out"
                 ) from None
-            with _writing(self.path):
+            with writing(self.path):
                 handle.truncate(0)
                 handle.write(str(os.getpid()))
                 handle.flush()

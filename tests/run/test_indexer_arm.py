@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from evalkit.analysis.compare import as_rows, compare_run
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.files import file_sha256
 from evalkit.dsa.indexer_checkpoint import save_indexer
-from evalkit.dsa.indexer_metadata import file_sha256
 from evalkit.run.store import RunStore
 from tests.checkpoints import save
 from tests.command import evalkit
