@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from evalkit.dsa.call import IndexerCall
 from evalkit.dsa.families.base import UnsupportedModelError, bind
 from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.overrides import override_forward, swap_indexer
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 
@@ -181,44 +182,25 @@ def apply_schedule(
                 " a time; combine reuse and lag in one ReuseSchedule)"
             )
         object.__setattr__(where.root, _MARK, applied)
-    undo: list[Callable[[], None]] = [lambda: object.__delattr__(where.root, _MARK)]
-    try:
-        undo.append(where.root.register_forward_pre_hook(applied._begin).remove)
-        undo.append(where.root.register_forward_hook(applied._end, always_call=True).remove)
+    with ExitStack() as stack:
+        stack.callback(object.__delattr__, where.root, _MARK)
+        stack.callback(where.root.register_forward_pre_hook(applied._begin).remove)
+        end = where.root.register_forward_hook(applied._end, always_call=True)
+        stack.callback(end.remove)
         for ordinal, owner in enumerate(where.owners):
-            undo.append(_install(applied, ordinal, owner))
+            stack.enter_context(_installed(applied, ordinal, owner))
         yield applied
-    finally:
-        for step in reversed(undo):
-            step()
 
 
-def _install(applied: AppliedSchedule, ordinal: int, owner: Any) -> Callable[[], None]:
-    """Put the seam of one layer in place; returns what takes it away again."""
-    indexer = owner.indexer
+def _installed(
+    applied: AppliedSchedule, ordinal: int, owner: nn.Module
+) -> AbstractContextManager[None]:
+    """The schedule in place of one layer's indexer, or where a natively shared layer has none."""
+    indexer: Any = owner.indexer
     if indexer is None:
-        was_attribute = "indexer" in vars(owner)
-        owner.indexer = _Reader(lambda own, a, k: applied._run(ordinal, own, a, k))
-
-        def remove() -> None:
-            del owner.indexer
-            if was_attribute:
-                object.__setattr__(owner, "indexer", None)
-            else:
-                owner.register_module("indexer", None)
-
-        return remove
-    before = vars(indexer).get("forward")  # another library's hook may sit there: run through it
-    own = indexer.forward
-    indexer.forward = lambda *args, **kwargs: applied._run(ordinal, own, args, kwargs)
-
-    def restore() -> None:
-        if before is None:
-            del indexer.forward
-        else:
-            indexer.forward = before
-
-    return restore
+        return swap_indexer(owner, _Reader(lambda own, a, k: applied._run(ordinal, own, a, k)))
+    own = indexer.forward  # another library's hook may sit there: run through it
+    return override_forward(indexer, lambda *a, **k: applied._run(ordinal, own, a, k))
 
 
 def _check_fit(schedule: ReuseSchedule, where: Seam) -> None:

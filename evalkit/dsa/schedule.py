@@ -275,14 +275,29 @@ def _name(ids: tuple[int, ...], ordinal: int) -> str:
     return f"layer {ids[ordinal]}" + ("" if same else f" (ordinal {ordinal})")
 
 
-def _step(retention: str | float | Fraction) -> int:
+def parse_retention(retention: str | float | Fraction) -> Fraction:
+    """A retention, full layers ÷ indexer-bearing layers, as an exact fraction.
+
+    Args:
+        retention: ``"1/4"``, ``0.25``, ``Fraction(1, 4)`` or ``1``.
+
+    Raises:
+        ScheduleError: not a number, or not in (0, 1].
+    """
     try:
-        value = Fraction(str(retention).replace(" ", "")).limit_denominator(10_000)
+        share = Fraction(str(retention).replace(" ", "")).limit_denominator(10_000)
     except (ValueError, ZeroDivisionError):
         raise ScheduleError(f"retention {retention!r}: write it as 1/n, for example 1/4") from None
-    if value <= 0 or value.numerator != 1:
+    if not 0 < share <= 1:
+        raise ScheduleError(f"retention {retention}: it must be above 0 and at most 1")
+    return share
+
+
+def _step(retention: str | float | Fraction) -> int:
+    share = parse_retention(retention)
+    if share.numerator != 1:
         raise ScheduleError(f"retention {retention} is not 1/n: use a pattern for other schedules")
-    return value.denominator
+    return share.denominator
 
 
 def _lags(lag: int | Sequence[int], ids: tuple[int, ...]) -> tuple[int, ...]:
