@@ -181,7 +181,7 @@ class ReuseSchedule:
             lag_phase="all" if phase == "all" else "decode",
         )
 
-    # -- what it says ---------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.computes)
@@ -193,7 +193,7 @@ class ReuseSchedule:
             words.append("lag=" + (str(lag) if isinstance(lag, int) else ",".join(map(str, lag))))
             if self.lag_phase == "all":
                 words.append("phase=all")
-        if self.layer_ids != tuple(range(len(self))):
+        if not self.every_layer:
             words.append("layers=" + ",".join(map(str, self.layer_ids)))
         return " ".join(words)
 
@@ -216,6 +216,11 @@ class ReuseSchedule:
     def shared_layer_ids(self) -> tuple[int, ...]:
         """Absolute ids of the shared layers."""
         return tuple(self.layer_ids[i] for i, full in enumerate(self.computes) if not full)
+
+    @property
+    def every_layer(self) -> bool:
+        """Whether all layers have an indexer: ordinals are layer ids."""
+        return self.layer_ids == tuple(range(len(self)))
 
     @property
     def retention(self) -> Fraction:
@@ -258,6 +263,19 @@ class ReuseSchedule:
         if not 0 <= full_layer < len(self) or not self.computes[full_layer]:
             raise ScheduleError(f"layer {full_layer} is not full: it has no consumers")
         return tuple(i for i, s in enumerate(self.sources(phase)) if s == full_layer)
+
+    def require_indexers(self, native: ReuseSchedule) -> None:
+        """Check that every full layer has an indexer in a checkpoint whose schedule is `native`.
+
+        Raises:
+            ScheduleError: one has none; the message names the layer.
+        """
+        for i in self.full_layers:
+            if not native.computes[i]:
+                raise ScheduleError(
+                    f"layer {self.layer_ids[i]} has no indexer in this checkpoint (native pattern"
+                    f" {native.pattern}): cannot enable an indexer the checkpoint does not ship"
+                )
 
 
 def _ids(layers: int | Sequence[int]) -> tuple[int, ...]:
