@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
 from evalkit.dsa.schedule import ScheduleError
 
-Config = Mapping[str, object]
 
-
-def text_config(config: Config) -> Config:
+def text_config(config: JsonObject) -> JsonObject:
     """The configuration of the language model; of a multimodal model its `text_config`."""
-    text = config.get("text_config")
-    return text if isinstance(text, Mapping) and text else config
+    return as_object(config.get("text_config")) or config
 
 
-def integer(config: Config, name: str) -> int | None:
+def integer(config: JsonObject, name: str) -> int | None:
     """A whole number; None where the field is absent or null.
 
     Raises:
         ScheduleError: it is something else.
     """
     value = config.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ScheduleError(f"{name} = {value!r} in the configuration: it must be a whole number")
-    return value
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ScheduleError(f"{name} = {value!r} in the configuration: it must be a whole number")
 
 
-def entries(config: Config, name: str) -> tuple[object, ...]:
+def entries(config: JsonObject, name: str) -> Sequence[JsonValue]:
     """A list; empty where the field is absent or null.
 
     Raises:
         ScheduleError: it is something else.
     """
     value = config.get(name)
-    if value is not None and not isinstance(value, list | tuple):
-        raise ScheduleError(f"{name} = {value!r} in the configuration: it must be a list")
-    return tuple(value or ())
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple):
+        return value
+    raise ScheduleError(f"{name} = {value!r} in the configuration: it must be a list")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evalkit.dsa.config_fields import Config, entries, integer, text_config
+from evalkit.dsa.config_fields import entries, integer, text_config
 from evalkit.dsa.families.base import Family, UnsupportedModelError
 from evalkit.dsa.families.registry import family_of
+from evalkit.dsa.json_types import JsonObject, as_object
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 
 
@@ -37,7 +37,7 @@ class Layout:
         return None if self.topk is None else self.topk * self.ratio
 
 
-def layout(config: Config) -> Layout:
+def layout(config: JsonObject) -> Layout:
     """Layout of a model from its `config.json`.
 
     Raises:
@@ -65,7 +65,7 @@ def layout(config: Config) -> Layout:
     )
 
 
-def _layer_ids(family: Family, config: Config, layers: int) -> tuple[int, ...]:
+def _layer_ids(family: Family, config: JsonObject, layers: int) -> tuple[int, ...]:
     if family.layer_type is None:
         return tuple(range(layers))
     mark: int | str = family.ratio
@@ -75,14 +75,14 @@ def _layer_ids(family: Family, config: Config, layers: int) -> tuple[int, ...]:
     return tuple(i for i, entry in enumerate(marks[:layers]) if entry == mark)  # MTP layers follow
 
 
-def _ratio(family: Family, config: Config) -> int:
-    rates = config.get("compress_rates")
-    if family.layer_type is None or not isinstance(rates, Mapping):
+def _ratio(family: Family, config: JsonObject) -> int:
+    if family.layer_type is None:
         return family.ratio
+    rates = as_object(config.get("compress_rates"))
     return integer(rates, family.layer_type) or family.ratio
 
 
-def _native_letters(config: Config, layers: int) -> str:
+def _native_letters(config: JsonObject, layers: int) -> str:
     """F/S over absolute layers, as transformers reads it; all F where the model has no sharing."""
     types = entries(config, "indexer_types")
     if not types:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import nn
 
 from evalkit.dsa.families.base import UnsupportedModelError
+from evalkit.dsa.json_types import JsonObject
 
 if TYPE_CHECKING:
     from evalkit.dsa.call import IndexerCache
@@ -21,7 +21,7 @@ class TextConfig(Protocol):
     model_type: str
     _attn_implementation: str
 
-    def to_dict(self) -> Mapping[str, object]:
+    def to_dict(self) -> JsonObject:
         """Its fields."""
         ...
 
@@ -35,7 +35,7 @@ class ModelConfig(Protocol):
         """The language model's part."""
         ...
 
-    def to_dict(self) -> Mapping[str, object]:
+    def to_dict(self) -> JsonObject:
         """Its fields."""
         ...
 
