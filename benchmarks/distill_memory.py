@@ -32,6 +32,7 @@ from distill.objective.loss import Objective, student_loss
 from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures
 from evalkit.dsa.families.registry import family_of
+from evalkit.dsa.families.sites import features_of
 from evalkit.dsa.scores import visible
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -70,7 +71,7 @@ class Step:
         shape = SHAPES[model]
         config = DeepseekV32Config(max_position_embeddings=length, num_hidden_layers=1, **shape)
         torch.manual_seed(0)
-        self.family: Any = family_of("deepseek_v32")
+        self.project = features_of(family_of("deepseek_v32"))
         with torch.device(device):
             frozen = [source.DeepseekV32Indexer(config, 0) for _ in range(teachers)]
             for module in frozen:
@@ -96,15 +97,12 @@ class Step:
     def teachers(self) -> list[IndexTeacher]:
         """Features of the consumers at the rows."""
         with torch.no_grad():
-            return [
-                IndexTeacher(self.family.features(m, self.call, self.rows)) for m in self.frozen
-            ]
+            return [IndexTeacher(self.project(m, self.call, self.rows)) for m in self.frozen]
 
     def features(self) -> IndexFeatures:
         """The student's, attached to its weights."""
         call = in_precision(self.call, self.student)
-        found: IndexFeatures = self.family.features(self.student, call, self.rows)
-        return found
+        return self.project(self.student, call, self.rows)
 
     def chunked(self) -> float:
         """The step as distill does it."""

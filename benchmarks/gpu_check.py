@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 HEADS, DIM, LATENT, VALUE, TOPK = 64, 128, 576, 512, 2048  # DeepSeek-V3.2: index and MLA sizes
 ATTENTION_HEADS = 128
@@ -43,7 +43,7 @@ def proofs(device: str) -> bool:
     fine = True
     for family in ("deepseek_v32", "glm_moe_dsa", "deepseek_v4"):
         model = build(family).to(device)
-        ids = seam(model).layout.layer_ids
+        ids = indexer_sites(model).layout.layer_ids
         some = tokens(2, 96).to(device)
         plain = output(model, some, use_cache=False)
         full = ReuseSchedule.uniform(ids, 1)

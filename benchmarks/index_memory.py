@@ -30,6 +30,7 @@ def measure(
 
     from evalkit.dsa import IndexerCall, select
     from evalkit.dsa.families.registry import family_of
+    from evalkit.dsa.families.sites import features_of
 
     torch.manual_seed(0)
     config = DeepseekV32Config(
@@ -49,7 +50,7 @@ def measure(
             chosen = indexer(hidden, latent, rope, mask, None).long()
         else:
             call = IndexerCall(hidden, latent, rope, None, None, None, 0)
-            chosen = select(family_of("deepseek_v32").features(indexer, call), topk)
+            chosen = select(features_of(family_of("deepseek_v32"))(indexer, call), topk)
     result = {
         "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024,
         "seconds": time.perf_counter() - start,

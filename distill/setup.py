@@ -15,7 +15,7 @@ from distill.models.load import base_facts, load_model, load_tokenizer, trained_
 from distill.models.student import Students
 from distill.objective.plan import Plan, make_plan
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Session:
     config: DistillConfig
     name: str
     model: Any
-    where: Seam
+    where: IndexerSites
     schedule: ReuseSchedule
     students: Students
     plan: Plan
@@ -79,7 +79,7 @@ def open_session(
     if first():
         wait()
     model = load_model(name, config.dtype, device)
-    where = seam(model)
+    where = indexer_sites(model)
     schedule = config.arm.schedule(where.layout.native)
     layers = trained_layers(schedule, config.student.first)
     missing = [i for i in layers if where.owners[i].indexer is None]

@@ -74,16 +74,16 @@ def search(
 def _print_cost(run: Search, model: Any, batches: Sequence[Batch], resumed: int) -> None:
     """What the search will take, before it takes it."""
     from distill.models.forward import run as forward
-    from evalkit.dsa.families.seam import seam
+    from evalkit.dsa.families.sites import indexer_sites
 
-    native = seam(model).layout.native
+    native = indexer_sites(model).layout.native
     began = time.perf_counter()
     for batch in batches:
         forward(model, native, batch, lambda *_: None, layers=(), output=True)
     once = time.perf_counter() - began
     tokens = sum(int(batch.valid.sum()) for batch in batches)
     hidden = model.config.get_text_config().hidden_size
-    layers, size = len(seam(model).root.layers), model.dtype.itemsize  # type: ignore[arg-type]
+    layers, size = len(indexer_sites(model).root.layers), model.dtype.itemsize  # type: ignore[arg-type]
     kept = 2 * tokens * layers * hidden * size / 2**20
     most = run.most_evaluations
     typer.echo(

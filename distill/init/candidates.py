@@ -24,7 +24,7 @@ from distill.models.student import Students
 from distill.objective.plan import Plan, decode_rows
 from distill.validation.logit_kl import Criterion, Reference, divergence
 from evalkit.dsa import IndexerCall
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Tries:
 
     def __init__(self, model: Any, students: Students, plan: Plan, reference: Reference) -> None:
         self._model, self._students, self._plan = model, students, plan
-        self._reference, self._ids = reference, seam(model).layout.layer_ids
+        self._reference, self._ids = reference, indexer_sites(model).layout.layer_ids
         rows = [decode_rows(plan, batch) for batch in reference.batches]
         self._prefix, self._start = Prefix(model, reference.batches, rows), 0
 
@@ -124,7 +124,7 @@ def candidates(
     ridge: float,
 ) -> dict[str, dict[str, Tensor]]:
     """States for one full layer, one per teacher other than itself; from two forwards a batch."""
-    where = seam(model)
+    where = indexer_sites(model)
     teachers = sorted(plan.lessons.of_layer(layer) - {layer})
     regression = Regression(model, students.modules[layer])
     for batch in batches:

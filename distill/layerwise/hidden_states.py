@@ -110,7 +110,7 @@ class Course:
         """What a layer attends to; its own selection is kept for later readers."""
         number, own = layer.number, None
         if self.schedule.computes[number]:
-            features: Any = layer.where.family.features
+            features = layer.where.features
             own = select(features(indexer, call), indexer.index_topk)
             if self._last_reader(number) > number:
                 self.job.shelf.put(f"chosen/{self.name}/{number}/{name}", chosen=own.int())

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from distill.checkpoint.sharded import Checkpoint
 from distill.errors import DistillError
 from evalkit.dsa import IndexerCall, UnsupportedModelError
-from evalkit.dsa.families.base import bind
+from evalkit.dsa.call import read_call
 from evalkit.dsa.families.registry import family_of
-from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 from evalkit.dsa.layout import Layout, layout
 
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")
@@ -54,7 +54,7 @@ class Layers:
         self.layout: Layout = layout(text.to_dict())
         everything = self.layout.layer_ids == tuple(range(self.layout.num_layers))
         wide = getattr(text, "hc_mult", 1) or 1
-        if family.features is None or family.sentinel or not everything or wide > 1:
+        if family.adapter is None or family.sentinel or not everything or wide > 1:
             raise DistillError(
                 f"{text.model_type}: cannot be run layer by layer here (hyper-connections or layers"
                 " without an indexer); load the whole model with `distill train`"
@@ -136,12 +136,12 @@ class Layer:
 
     Attributes:
         number: its id.
-        where: the seam of the one-layer model.
+        where: the indexer of the one-layer model.
     """
 
     def __init__(self, number: int, model: Any) -> None:
         self.number, self._model = number, model
-        self.where: Seam = seam(model)
+        self.where: IndexerSites = indexer_sites(model)
 
     @property
     def indexer(self) -> Any:
@@ -159,9 +159,11 @@ class Layer:
 
 
 @contextmanager
-def _answered(where: Seam, indexer: Any, answer: Callable[[IndexerCall], Tensor]) -> Iterator[None]:
+def _answered(
+    where: IndexerSites, indexer: Any, answer: Callable[[IndexerCall], Tensor]
+) -> Iterator[None]:
     def forward(*args: Any, **kwargs: Any) -> Tensor:
-        call: IndexerCall = bind(where.family, indexer, 0, args, kwargs)
+        call: IndexerCall = read_call(where.family, indexer, 0, args, kwargs)
         return answer(call).clamp(min=0)
 
     indexer.forward = forward

@@ -28,7 +28,7 @@ from distill.objective.loss import Objective, Sums, student_loss
 from distill.training.state import clip, learning_rate
 from evalkit.dsa import select
 from evalkit.dsa.families.registry import family_of
-from evalkit.dsa.families.seam import Seam
+from evalkit.dsa.families.sites import IndexerSites, features_of
 from evalkit.dsa.overlap import common, size
 
 State = dict[str, Tensor]
@@ -73,14 +73,14 @@ class LayerTrainer:
         self._job, self._layer, self._judge, self._on_event = job, layer, judge, on_event
         self._by_logits = job.config.choice.checkpoint == "logit_kl"
         self._family = family_of(job.layers.config.get_text_config().model_type)
-        self._features: Any = self._family.features
+        self._features = features_of(self._family)
         self._own = indexer
         self._scale = float(getattr(indexer, "softmax_scale", 1.0))
         holder = nn.Module()
         holder.indexer = indexer
         places = (holder,) * len(job.layers.layout.layer_ids)
-        seam = Seam(self._family, job.layers.layout, places, holder)
-        self.students = Students(seam, (layer,))
+        sites = IndexerSites(self._family, job.layers.layout, places, holder)
+        self.students = Students(sites, (layer,))
         if job.config.student.tensors:
             self.students.freeze_except(job.config.student.tensors)
 

@@ -29,7 +29,7 @@ from distill.setup import Session
 from distill.training.artifacts import save
 from distill.training.state import Progress
 from evalkit.core.files import write_atomic
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 STATE, STUDENTS, METRICS = "state.json", "students", "metrics.jsonl"
 _HELD = torch.device("cpu")
@@ -192,12 +192,12 @@ class LayerwiseRun:
 
     def _write(self) -> Path:
         job = self._job
-        students = Students(seam(job.meta), job.trained)
+        students = Students(indexer_sites(job.meta), job.trained)
         if job.config.student.tensors:
             students.freeze_except(job.config.student.tensors)
         session = Session(
-            job.config, job.name, job.meta, seam(job.meta), job.schedule, students, job.plan,
-            job.data, self._base, job.warnings,
+            job.config, job.name, job.meta, indexer_sites(job.meta), job.schedule, students,
+            job.plan, job.data, self._base, job.warnings,
         )  # fmt: skip
         best = {f"{f}.{k}": v for f, one in self.done.items() for k, v in one.state.items()}
         ids = job.layers.layout.layer_ids

@@ -83,10 +83,7 @@ class Streams:
         split = name.partition("/")[0]
 
         def features(rows: Tensor) -> IndexFeatures:
-            found: IndexFeatures = layer.where.family.features(  # type: ignore[misc]
-                layer.indexer, call, rows.to(call.hidden.device)
-            )
-            return found
+            return layer.where.features(layer.indexer, call, rows.to(call.hidden.device))
 
         if split == "calibration":
             self._shelf.put(f"{root}/call/{name}", hidden=call.hidden, q_resid=call.q_resid)

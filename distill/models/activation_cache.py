@@ -17,7 +17,7 @@ from torch import Tensor
 
 from distill.data.batch import Batch
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 class Prefix:
@@ -35,7 +35,7 @@ class Prefix:
         self.schedule: ReuseSchedule | None = None
         self.layer_runs = 0
         self._model, self._batches, self._rows = model, tuple(batches), tuple(decode_rows)
-        root: Any = seam(model).root
+        root: Any = indexer_sites(model).root
         self._layers: Sequence[Any] = root.layers
         self._outputs: list[dict[int, Any]] = [{} for _ in batches]
         self._selections: list[dict[int, Tensor]] = [{} for _ in batches]

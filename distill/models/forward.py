@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from distill.data.batch import Batch
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
-from evalkit.dsa.families.seam import Seam
+from evalkit.dsa.families.sites import IndexerSites
 
 Visitor = Callable[[int, IndexerCall], None]
 
@@ -74,7 +74,7 @@ def _lean(call: IndexerCall) -> IndexerCall:
 
 
 @contextmanager
-def placed(where: Seam, indexers: Mapping[int, nn.Module]) -> Iterator[None]:
+def placed(where: IndexerSites, indexers: Mapping[int, nn.Module]) -> Iterator[None]:
     """Other indexers in the model for a while, by ordinal; its own come back untouched."""
     own: dict[int, Any] = {i: where.owners[i].indexer for i in indexers}
     try:

@@ -13,7 +13,7 @@ import torch
 
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 HASHED_BYTES = 2**30  # larger weight files count by name, size and header
 _DTYPES = {
@@ -39,11 +39,11 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Any
         raise DistillError(f"model {name}: cannot be loaded: {first}") from None
     model = model.to(device).eval().requires_grad_(False)
     try:
-        family = seam(model).family
+        family = indexer_sites(model).family
     except UnsupportedModelError as error:
         raise DistillError(f"model {name}: {error}") from None
-    if family.features is None:
-        raise DistillError(f"model {name}: no index scores: {family.note}")
+    if family.adapter is None:
+        raise DistillError(f"model {name}: no index scores: {family.no_features}")
     return model
 
 
@@ -138,7 +138,7 @@ def stored_dtypes(files: Iterable[Path]) -> dict[str, torch.dtype]:
 
 def names_in_model(model: Any, layer: int) -> str:
     """Prefix of the parameter names of one layer's indexer (ordinal), dot included."""
-    own: Any = seam(model).owners[layer].indexer
+    own: Any = indexer_sites(model).owners[layer].indexer
     for name, module in model.named_modules():
         if module is own:
             return f"{name}."

@@ -9,7 +9,7 @@ import torch
 
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def shape_of(model: Any) -> tuple[Shape, ReuseSchedule]:
         DistillError: the model type has no indexer that is known here.
     """
     try:
-        where = seam(model)
+        where = indexer_sites(model)
     except UnsupportedModelError as error:
         raise DistillError(str(error)) from None
     text = model.config.get_text_config()

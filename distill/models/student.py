@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from distill.models.forward import placed
 from evalkit.dsa import IndexerCall, ScheduleError
-from evalkit.dsa.families.seam import Seam
+from evalkit.dsa.families.sites import IndexerSites
 
 
 class Students:
@@ -28,7 +28,9 @@ class Students:
         modules: the indexers, in fp32, by ordinal.
     """
 
-    def __init__(self, where: Seam, layers: Collection[int], dtype: torch.dtype = torch.float32):
+    def __init__(
+        self, where: IndexerSites, layers: Collection[int], dtype: torch.dtype = torch.float32
+    ):
         self._where = where
         self._own: dict[int, nn.Module] = {}
         self.modules: dict[int, nn.Module] = {}

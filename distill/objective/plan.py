@@ -21,7 +21,7 @@ from distill.objective.query_sampling import (
 )
 from distill.objective.teacher_assignment import Kind, Lessons
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def make_plan(
     model: Any, schedule: ReuseSchedule, layers: Sequence[int], config: DistillConfig
 ) -> Plan:
     """The plan of a recipe for one model and the layers that train."""
-    where = seam(model)
+    where = indexer_sites(model)
     indexer: Any = where.owners[0].indexer
     topk = int(indexer.index_topk)
     loss = config.loss

@@ -20,7 +20,7 @@ from distill.objective.query_sampling import RowGroup
 from distill.objective.teachers import AttentionTeacher, Teacher, index_teacher
 from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.features import take_rows
 
 Kind = Literal["indexer", "attention", "attention_dense"]
@@ -42,7 +42,7 @@ class Lessons:
     @classmethod
     def of(cls, model: Any, schedule: ReuseSchedule, layers: Sequence[int]) -> Lessons:
         """For some full layers (ordinals) of a schedule."""
-        native = seam(model).layout.native
+        native = indexer_sites(model).layout.native
         phases: tuple[Phase, ...] = ("prefill", "decode")
         consumers = {(p, f): schedule.consumers(f, p) for f in layers for p in phases}
         served = {c for group in consumers.values() for c in group}
@@ -75,7 +75,7 @@ def assemble(
     kinds: Collection[Kind],
 ) -> Found:
     """The teachers of a batch by (kind, phase, layer), from one forward of the original model."""
-    where = seam(model)
+    where = indexer_sites(model)
     found: Found = {}
 
     def visit(ordinal: int, call: IndexerCall) -> None:

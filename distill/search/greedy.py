@@ -27,7 +27,7 @@ from distill.search.neighbors import Moves, blocks, evaluations, full_at
 from distill.search.recall_ranking import predicted_cost, recalls
 from distill.validation.logit_kl import CHUNK_LOGITS, divergence
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Search:
         self.config, self.steps = config, list[Step]()
         self._model, self._calibration, self._log = model, texts["calibration"], log
         self._on_step, self._on_evaluation = on_step, on_evaluation
-        begin = config.begin.schedule(seam(model).layout.native)
+        begin = config.begin.schedule(indexer_sites(model).layout.native)
         self._blocks = blocks(begin.layer_ids, config.stages)
         heads = {block[0] for block in self._blocks}
         missing = [h for h in heads if not begin.computes[h]]
@@ -210,7 +210,7 @@ class Text:
         self.prefix = Prefix(model, self._batches, rows)
         self._original: list[Tensor] | None = None
         if criterion == "logit_kl":
-            native = seam(model).layout.native
+            native = indexer_sites(model).layout.native
             self.prefix.hold(native)
             self._original = [
                 self.prefix.final(native, n)[b.valid].cpu() for n, b in enumerate(self._batches)

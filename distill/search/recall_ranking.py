@@ -17,7 +17,7 @@ from torch import Tensor
 from distill.data.batch import Batch
 from distill.models.forward import run
 from evalkit.dsa import IndexerCall, ReuseSchedule, index_features, select
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def recalls(model: Any, batches: Sequence[Batch], every: int = 4) -> Tensor:
 
     Selections exist as bit masks of one batch at a time: [layers, rows, T] bool.
     """
-    count = len(seam(model).owners)
+    count = len(indexer_sites(model).owners)
     total, rows_seen = torch.zeros(count, count, dtype=torch.float64), 0.0
     for batch in batches:
         masks, first = _masks(model, batch, every)
@@ -42,7 +42,7 @@ def recalls(model: Any, batches: Sequence[Batch], every: int = 4) -> Tensor:
 
 def _masks(model: Any, batch: Batch, every: int) -> tuple[list[Tensor], int]:
     """Selected keys per layer, bool [B, rows, T], and the first row with something to choose."""
-    where = seam(model)
+    where = indexer_sites(model)
     native, found = where.layout.native, dict[int, Tensor]()
     some: Any = where.owners[0].indexer
     first = int(some.index_topk) * int(getattr(some, "compress_rate", 1))

@@ -18,7 +18,7 @@ from distill.objective.query_sampling import (
 )
 from distill.objective.teacher_assignment import assemble
 from evalkit.dsa import IndexerCall, index_features
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 
 
 def distil_batch(
@@ -56,7 +56,7 @@ def distil_batch(
             result[layer].add(sums)
 
     states = students.acting() if plan.on_policy else nullcontext()
-    native = seam(model).layout.native
+    native = indexer_sites(model).layout.native
     rows = decode_mask(prompts, batch.ids.shape[1]) if prompts is not None else None
     with states:
         run(

@@ -28,7 +28,7 @@ from distill.objective.teacher_assignment import Found, Kind, assemble
 from distill.objective.teachers import Teacher
 from distill.validation.logit_kl import Reference, divergence
 from evalkit.dsa import IndexerCall, index_features, select
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.overlap import common, mass_recall, size
 
 NAMES = ("recall", "boundary_recall", "mass_recall")
@@ -179,6 +179,6 @@ def _kinds(model: Any, kind: Kind) -> tuple[Kind, ...]:
     """The teacher's kind, indexers, and attention where the model shows it."""
     text = model.config.get_text_config()
     kinds: list[Kind] = ["indexer"]
-    if text._attn_implementation == "sdpa" and not seam(model).family.sentinel:
+    if text._attn_implementation == "sdpa" and not indexer_sites(model).family.sentinel:
         kinds.append("attention")
     return tuple(dict.fromkeys([*kinds, kind]))

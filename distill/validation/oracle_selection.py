@@ -20,7 +20,7 @@ from distill.models.forward import run
 from distill.objective.teacher_assignment import Lessons
 from distill.objective.teachers import IndexTeacher, Teacher, index_teacher, target
 from evalkit.dsa import Phase, ReuseSchedule
-from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 
 CHUNK = 2**22
 
@@ -44,7 +44,7 @@ def oracle_selections(
         only: the one consumer's indexer that is asked, by full layer; default: the mean of all. In
             a phase in which it does not teach, all are asked.
     """
-    where = seam(model)
+    where = indexer_sites(model)
     rows = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     phases: tuple[Phase, ...] = ("prefill",) if decode_rows is None else ("prefill", "decode")
     lessons = Lessons.of(model, schedule, tuple(layers))
@@ -94,7 +94,7 @@ def top_of_mean(teachers: list[IndexTeacher], topk: int, chunk: int = CHUNK) -> 
 
 
 @contextmanager
-def given(where: Seam, selections: Mapping[int, Tensor]) -> Iterator[None]:
+def given(where: IndexerSites, selections: Mapping[int, Tensor]) -> Iterator[None]:
     """Full layers select what they are given, in the forwards of one batch."""
     before: list[tuple[Any, Any]] = []
     try:

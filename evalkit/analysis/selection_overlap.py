@@ -124,7 +124,8 @@ def measure(
     """
     import torch
 
-    from evalkit.dsa.overlap_scan import scan, sees_attention
+    from evalkit.dsa.attention import sees_attention
+    from evalkit.dsa.overlap_scan import scan
 
     config = todo.config.engine
     if not isinstance(config, HfConfig):

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.dsa import Layout, ScheduleError, layout
+from evalkit.dsa.config_fields import text_config
 from evalkit.dsa.engine_config.released_models import known_config
+from evalkit.dsa.families.base import UnsupportedModelError
+from evalkit.dsa.files import file_sha256
+from evalkit.dsa.json_types import JsonObject
+
+if TYPE_CHECKING:
+    from evalkit.dsa.transformers_model import ModelConfig
 
 
 def located(model: str) -> tuple[str, dict[str, str]]:
@@ -18,7 +26,7 @@ def located(model: str) -> tuple[str, dict[str, str]]:
     return (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (model, {})
 
 
-def model_config(model: str) -> Any:
+def model_config(model: str) -> ModelConfig:
     """The transformers configuration of a directory or hub id; code in it is never run.
 
     Raises:
@@ -28,35 +36,87 @@ def model_config(model: str) -> Any:
 
     try:
         name, more = located(model)
-        return AutoConfig.from_pretrained(name, **more)
+        config: ModelConfig = AutoConfig.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
         raise EvalkitError(
             f"model {model}: no usable configuration: {in_one_line(error)}"
         ) from error
+    return config
+
+
+def config_fields(model: str) -> JsonObject:
+    """Fields of a configuration with transformers' defaults; released models need no download.
+
+    Raises:
+        EvalkitError: as `model_config`.
+    """
+    return known_config(model) or model_config(model).to_dict()
+
+
+def written_fields(model: str) -> JsonObject:
+    """Fields of a checkpoint's config.json as they are written, nothing derived.
+
+    Of a released model, those that decide its layers.
+
+    Raises:
+        EvalkitError: there is no config.json, or it is damaged.
+    """
+    known = known_config(model)
+    if known is not None:
+        return known
+    if Path(model).suffix == ".gguf":
+        return text_config(model_config(model).to_dict())
+    path = Path(model) / "config.json"
+    if not path.is_file():
+        from huggingface_hub import hf_hub_download
+
+        try:
+            path = Path(hf_hub_download(model, "config.json"))
+        except (OSError, ValueError) as error:
+            raise EvalkitError(f"model {model}: no config.json: {in_one_line(error)}") from None
+    return text_config(read_config(path))
+
+
+def read_config(path: Path) -> JsonObject:
+    """A config.json.
+
+    Raises:
+        EvalkitError: it cannot be read, or is no JSON object.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EvalkitError(f"{path}: not a JSON file: {in_one_line(error)}") from None
+    if not isinstance(config, dict):
+        raise EvalkitError(f"{path}: not a JSON object")
+    return config
 
 
 def model_layout(model: str) -> Layout | None:
-    """Where the model's indexers are; None for a model without lightning indexer."""
+    """Which layers of a model have an indexer; None for a model without lightning indexer.
+
+    Raises:
+        EvalkitError: no usable configuration.
+    """
+    fields = config_fields(model)
     try:
-        return layout(known_config(model) or model_config(model).to_dict())
-    except ScheduleError:
+        return layout(fields)
+    except UnsupportedModelError:
         return None
+    except ScheduleError as error:
+        raise EvalkitError(f"model {model}: {error}") from None
 
 
 def dense_tokens(model: str) -> int | None:
-    """Longest sequence that the sparse layers read whole, so that no schedule can change a thing.
+    """Longest sequence that the indexers select whole: no schedule can change a shorter one.
 
-    `index_topk` keys; DeepSeek-V4 counts compressed keys of four tokens. None without an indexer.
+    None without an indexer, and where the configuration cannot be read.
     """
     try:
-        config = known_config(model) or model_config(model).to_dict()
-        found = layout(config)
-    except (EvalkitError, ScheduleError):
+        places = model_layout(model)
+    except EvalkitError:
         return None
-    topk = (config.get("text_config") or config).get("index_topk")
-    if not isinstance(topk, int):
-        return None
-    return topk * (4 if found.model_type == "deepseek_v4" else 1)
+    return None if places is None else places.dense_tokens
 
 
 def weights_hash(directory: str) -> str:
@@ -70,8 +130,7 @@ def weights_hash(directory: str) -> str:
     names = [root] if root.is_file() else sorted(p for s in patterns for p in root.glob(s))
     for path in names:
         digest.update(path.name.encode() + b"\0")
-        with path.open("rb") as handle:
-            digest.update(hashlib.file_digest(handle, "sha256").digest())
+        digest.update(bytes.fromhex(file_sha256(path)))
     return digest.hexdigest()
 
 

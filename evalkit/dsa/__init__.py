@@ -6,7 +6,7 @@ standard library only; the names that need torch are imported on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.dsa.layout import Layout, layout
 from evalkit.dsa.schedule import LagPhase, Phase, ReuseSchedule, ScheduleError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evalkit.dsa.apply import AppliedSchedule, ScheduleInUseError, apply_schedule
     from evalkit.dsa.call import IndexerCall
     from evalkit.dsa.families.base import UnsupportedModelError
-    from evalkit.dsa.families.seam import index_features
+    from evalkit.dsa.families.sites import index_features
     from evalkit.dsa.features import IndexFeatures
     from evalkit.dsa.scores import index_scores, select
 
@@ -26,7 +26,7 @@ _LAZY = {
     "IndexFeatures": "features",
     "IndexerCall": "call",
     "UnsupportedModelError": "families.base",
-    "index_features": "families.seam",
+    "index_features": "families.sites",
     "index_scores": "scores",
     "select": "scores",
 }
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""apply_schedule: run a live model under a ReuseSchedule, and leave it exactly as it was.
+"""Run a live model under a ReuseSchedule, and leave it exactly as it was.
 
 Each indexer's forward is overridden on the instance, so the module tree, parameter names, device
 placement and hooks stay as they are. A layer that computes runs its own indexer and publishes the
@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families.base import UnsupportedModelError, bind
-from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.call import IndexerCall, read_call
+from evalkit.dsa.families.sites import IndexerSites, adapter_of, indexer_sites, topk_of
+from evalkit.dsa.overrides import override_forward, swap_indexer
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 
@@ -27,6 +26,7 @@ _MARK = "_evalkit_applied_schedule"
 _ENTER = threading.Lock()
 
 Observer = Callable[[int, IndexerCall, Tensor | None], None]
+Forward = Callable[..., Tensor]
 
 
 class ScheduleInUseError(RuntimeError):
@@ -48,24 +48,27 @@ class AppliedSchedule:
     """
 
     def __init__(
-        self, schedule: ReuseSchedule, where: Seam, observe: Observer | None, chunked: bool
+        self, schedule: ReuseSchedule, sites: IndexerSites, observe: Observer | None, chunked: bool
     ) -> None:
         self.schedule = schedule
         self.phase: Phase | None = None
         self.decode_rows: Tensor | None = None
         self.calls: Counter[int] = Counter()
         self.given: dict[int, Tensor] = {}
-        self._where = where
+        self._sites = sites
         self._observe = observe
         self._chunked = chunked
         self._carrier: dict[int, Tensor] = {}
         self._thread: int | None = None
-        self._sources = {p: schedule.sources(p) for p in ("prefill", "decode")}
+        self._sources: Mapping[Phase, tuple[int, ...]] = {
+            "prefill": schedule.sources("prefill"),
+            "decode": schedule.sources("decode"),
+        }
         self._release = _releases(schedule)
 
     # -- one forward ----------------------------------------------------------------------------
 
-    def _begin(self, *_: Any) -> None:
+    def _begin(self, *_: object) -> None:
         if self._thread not in (None, threading.get_ident()):
             raise ScheduleInUseError(
                 "two threads run this model under one schedule at once: give each its own copy"
@@ -74,39 +77,49 @@ class AppliedSchedule:
         self._carrier.clear()
         self._carrier.update(self.given)
 
-    def _end(self, *_: Any) -> None:
+    def _end(self, *_: object) -> None:
         self._thread = None
         self._carrier.clear()
 
-    def _run(self, ordinal: int, own: Callable[..., Tensor] | None, args: Any, kwargs: Any) -> Any:
-        """What the seam of one layer does instead of its indexer's forward (`own`)."""
-        where = self._where
-        indexer: Any = where.owners[ordinal].indexer if own is not None else None
-        call = bind(where.family, indexer, where.layout.layer_ids[ordinal], args, kwargs)
+    def _run(
+        self,
+        ordinal: int,
+        forward: Forward | None,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Tensor:
+        """Runs instead of the forward of a layer's indexer; None: the layer has no indexer."""
+        sites = self._sites
+        indexer = sites.indexer(ordinal) if forward is not None else None
+        call = read_call(sites.family, indexer, sites.layout.layer_ids[ordinal], args, kwargs)
         selection = None
-        if own is not None and self.schedule.computes[ordinal]:
-            selection = self._select(indexer, call) if self._chunked else own(*args, **kwargs)
-            self._carrier[ordinal] = selection
-            self.calls[ordinal] += 1
-        elif own is not None and where.family.advance is not None:
-            with torch.no_grad():
-                where.family.advance(indexer, call)
+        if forward is not None and indexer is not None:
+            if self.schedule.computes[ordinal]:
+                chunked = self._chunked
+                selection = self._select(indexer, call) if chunked else forward(*args, **kwargs)
+                self._carrier[ordinal] = selection
+                self.calls[ordinal] += 1
+            else:
+                self._advance(indexer, call)
         if self._observe is not None:
             self._observe(ordinal, call, selection)
-        read = self._read(ordinal, call.hidden)
+        result = self._read(ordinal, call.hidden)
         for source in self._release[ordinal]:
             self._carrier.pop(source, None)
-        return read
+        return result
 
     @torch.no_grad()
-    def _select(self, indexer: Any, call: IndexerCall) -> Tensor:
+    def _select(self, indexer: nn.Module, call: IndexerCall) -> Tensor:
         """The layer's selection by our scores: memory linear in the length, less time."""
-        family = self._where.family
-        if family.features is None:
-            raise UnsupportedModelError(f"no chunked selection: {family.note}")
-        chosen = select(family.features(indexer, call), indexer.index_topk)
+        selection = select(self._sites.features(indexer, call), topk_of(indexer))
         # A row with a gap has every visible key; naming key 0 there once more changes nothing.
-        return chosen if family.sentinel else chosen.clamp(min=0)
+        return selection if self._sites.family.sentinel else selection.clamp(min=0)
+
+    @torch.no_grad()
+    def _advance(self, indexer: nn.Module, call: IndexerCall) -> None:
+        adapter = adapter_of(self._sites.family)
+        if adapter is not None and adapter.advance is not None:
+            adapter.advance(indexer, call)
 
     def _read(self, ordinal: int, hidden: Tensor) -> Tensor:
         if self.decode_rows is not None:
@@ -119,7 +132,7 @@ class AppliedSchedule:
 
     def _selection(self, source: int, reader: int, hidden: Tensor) -> Tensor:
         if source not in self._carrier:
-            ids = self._where.layout.layer_ids
+            ids = self._sites.layout.layer_ids
             raise ScheduleError(
                 f"layer {ids[reader]} reads the selection of layer {ids[source]}, which was not"
                 " made in this forward: run the whole model, not single layers"
@@ -136,15 +149,15 @@ def _releases(schedule: ReuseSchedule) -> list[list[int]]:
     return [[s for s, reader in last.items() if reader == i] for i in range(len(schedule))]
 
 
-class _Reader(nn.Module):
-    """Stands where a checkpoint ships no indexer (a natively shared layer)."""
+class _SharedIndexer(nn.Module):
+    """Takes the place of the indexer that a natively shared layer does not have."""
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[[tuple[object, ...], Mapping[str, object]], Tensor]) -> None:
         super().__init__()
         self._run = run
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(None, args, kwargs)
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        return self._run(args, kwargs)
 
 
 @contextmanager
@@ -166,63 +179,47 @@ def apply_schedule(
         observe: called per layer as (ordinal, call, own selection or None), before attention.
 
     Raises:
-        UnsupportedModelError: no seam for this model.
+        UnsupportedModelError: the model's family is not supported.
         ScheduleError: wrong number of layers or layer ids, or a full layer where the checkpoint
             has no indexer.
         ScheduleInUseError: nested or concurrent use on one model.
     """
-    where = seam(model)
-    _check_fit(schedule, where)
-    applied = AppliedSchedule(schedule, where, observe, chunked)
+    sites = indexer_sites(model)
+    _check_fit(schedule, sites)
+    applied = AppliedSchedule(schedule, sites, observe, chunked)
     with _ENTER:
-        if getattr(where.root, _MARK, None) is not None:
+        if getattr(sites.root, _MARK, None) is not None:
             raise ScheduleInUseError(
                 "this model is already under a schedule: leave that block first (one schedule at"
                 " a time; combine reuse and lag in one ReuseSchedule)"
             )
-        object.__setattr__(where.root, _MARK, applied)
-    undo: list[Callable[[], None]] = [lambda: object.__delattr__(where.root, _MARK)]
-    try:
-        undo.append(where.root.register_forward_pre_hook(applied._begin).remove)
-        undo.append(where.root.register_forward_hook(applied._end, always_call=True).remove)
-        for ordinal, owner in enumerate(where.owners):
-            undo.append(_install(applied, ordinal, owner))
+        object.__setattr__(sites.root, _MARK, applied)
+    with ExitStack() as stack:
+        stack.callback(object.__delattr__, sites.root, _MARK)
+        stack.callback(sites.root.register_forward_pre_hook(applied._begin).remove)
+        end = sites.root.register_forward_hook(applied._end, always_call=True)
+        stack.callback(end.remove)
+        for ordinal in range(len(schedule)):
+            stack.enter_context(_installed(applied, sites, ordinal))
         yield applied
-    finally:
-        for step in reversed(undo):
-            step()
 
 
-def _install(applied: AppliedSchedule, ordinal: int, owner: Any) -> Callable[[], None]:
-    """Put the seam of one layer in place; returns what takes it away again."""
-    indexer = owner.indexer
+def _installed(
+    applied: AppliedSchedule, sites: IndexerSites, ordinal: int
+) -> AbstractContextManager[None]:
+    """The schedule in place of one layer's indexer, or where a natively shared layer has none."""
+    indexer = sites.indexer(ordinal)
     if indexer is None:
-        was_attribute = "indexer" in vars(owner)
-        owner.indexer = _Reader(lambda own, a, k: applied._run(ordinal, own, a, k))
-
-        def remove() -> None:
-            del owner.indexer
-            if was_attribute:
-                object.__setattr__(owner, "indexer", None)
-            else:
-                owner.register_module("indexer", None)
-
-        return remove
-    before = vars(indexer).get("forward")  # another library's hook may sit there: run through it
-    own = indexer.forward
-    indexer.forward = lambda *args, **kwargs: applied._run(ordinal, own, args, kwargs)
-
-    def restore() -> None:
-        if before is None:
-            del indexer.forward
-        else:
-            indexer.forward = before
-
-    return restore
+        shared = _SharedIndexer(lambda args, kwargs: applied._run(ordinal, None, args, kwargs))
+        return swap_indexer(sites.owners[ordinal], shared)
+    forward: Forward = indexer.forward  # another library's hook may sit there: run through it
+    return override_forward(
+        indexer, lambda *args, **kwargs: applied._run(ordinal, forward, args, kwargs)
+    )
 
 
-def _check_fit(schedule: ReuseSchedule, where: Seam) -> None:
-    ids = where.layout.layer_ids
+def _check_fit(schedule: ReuseSchedule, sites: IndexerSites) -> None:
+    ids = sites.layout.layer_ids
     if schedule.layer_ids != ids:
         if len(schedule) != len(ids):
             raise ScheduleError(
@@ -233,10 +230,4 @@ def _check_fit(schedule: ReuseSchedule, where: Seam) -> None:
             f"the schedule counts layers {schedule.layer_ids[:4]}…, the model has its indexers in"
             f" layers {ids[:4]}…: build it with layers={list(ids)}"
         )
-    for ordinal, owner in enumerate(where.owners):
-        indexer: Any = owner.indexer
-        if schedule.computes[ordinal] and indexer is None:
-            raise ScheduleError(
-                f"layer {ids[ordinal]} has no indexer in this checkpoint (native pattern"
-                f" {where.layout.native.pattern}): it can be made sparser, never denser"
-            )
+    schedule.require_indexers(sites.layout.native)

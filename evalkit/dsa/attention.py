@@ -1,54 +1,71 @@
-"""The attention that layers with an indexer really pay, for some rows, one head at a time."""
+"""Attention probabilities of layers with an indexer, for some rows, one head at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from evalkit.dsa.families.base import UnsupportedModelError
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.features import take_rows
+from evalkit.dsa.transformers_model import text_config_of
 
 AttentionVisitor = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
 
 
+def sees_attention(model: nn.Module) -> bool:
+    """Whether the attention of a model's indexer layers can be observed.
+
+    It runs through transformers' ``sdpa`` interface. Not DeepSeek-V4: a sink and a local window
+    share its softmax, so that the share of the selected keys is no distribution of its own.
+    """
+    used = text_config_of(model)._attn_implementation
+    return used == "sdpa" and not indexer_sites(model).family.sentinel
+
+
 @contextmanager
-def attention_seen(model: Any, visit: AttentionVisitor) -> Iterator[None]:
-    """Show what attention is computed from, layer by layer, in forwards inside the block.
+def attention_seen(model: nn.Module, visit: AttentionVisitor) -> Iterator[None]:
+    """Observe the inputs of attention, layer by layer, in forwards inside the block.
 
     `visit` is called as (ordinal, query [B, heads, S, d], key [B, heads, T, d], scale, mask).
 
     Raises:
-        UnsupportedModelError: the model does not attend through transformers' ``sdpa`` interface
-            (DeepSeek-V4: a sink and a local window share its softmax, so that the share of the
-            selected keys is no distribution of its own).
+        UnsupportedModelError: it cannot be observed, see `sees_attention`.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as FUNCTIONS
 
-    where = seam(model)
-    used = model.config.get_text_config()._attn_implementation
-    if used != "sdpa" or where.family.sentinel:
+    sites = indexer_sites(model)
+    if not sees_attention(model):
+        used = text_config_of(model)._attn_implementation
         raise UnsupportedModelError(
-            f"{where.layout.model_type}: no attention teacher (attention runs as {used}); use the"
+            f"{sites.layout.model_type}: no attention teacher (attention runs as {used}); use the"
             " indexers of the consumers"
         )
-    ordinals = {id(owner): i for i, owner in enumerate(where.owners)}
-    plain = FUNCTIONS["sdpa"]
+    ordinals = {id(owner): i for i, owner in enumerate(sites.owners)}
+    sdpa = FUNCTIONS["sdpa"]
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kw: Any) -> Any:
+    def attend(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float | None = None,
+        **options: object,
+    ) -> object:
         if id(module) in ordinals:
-            visit(ordinals[id(module)], query, key, kw["scaling"], mask)
-        return plain(module, query, key, value, mask, **kw)
+            scale: float = query.shape[-1] ** -0.5 if scaling is None else scaling
+            visit(ordinals[id(module)], query, key, scale, mask)
+        return sdpa(module, query, key, value, mask, scaling=scaling, **options)
 
     FUNCTIONS["sdpa"] = attend
     try:
         yield
     finally:
-        FUNCTIONS["sdpa"] = plain
+        FUNCTIONS["sdpa"] = sdpa
 
 
 def attention_share(query: Tensor, key: Tensor, scale: float, allowed: Tensor) -> Tensor:

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from evalkit.dsa.families.base import Family
 from evalkit.dsa.features import take_rows
 
-Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+class CompressorCache(Protocol):
+    """What transformers' cache keeps of a DeepSeek-V4 compressor, by the compressor's name."""
+
+    def store_compression_weights(
+        self, name: str, kv: Tensor, gate: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        """Whole windows of buffered and new tokens, and the position of the first of them."""
+        ...
+
+    def update_overlap_state(
+        self, name: str, kv: Tensor, gate: Tensor, head_dim: int
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The last window before these ones; the new last one is kept."""
+        ...
+
+    def update_compressor_states(self, name: str, compressed: Tensor) -> Tensor:
+        """All compressed keys so far [B, T, d], the new ones included."""
+        ...
+
+
+class IndexerCache(Protocol):
+    """The part of transformers' cache that indexers use."""
+
+    layers: Sequence[CompressorCache]
+
+    def update_indexer(self, keys: Tensor, layer_idx: int) -> Tensor:
+        """All index keys so far [B, T, d], the new ones included."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +63,7 @@ class IndexerCall:
     rope: tuple[Tensor, Tensor] | None
     mask: Tensor | None
     position_ids: Tensor | None
-    cache: Any
+    cache: IndexerCache | None
     layer_id: int
 
 
@@ -57,15 +86,35 @@ def rows_of(call: IndexerCall, rows: Tensor | None) -> IndexerCall:
     )
 
 
-def rotated(
-    x: Tensor,
-    rope: tuple[Tensor, Tensor],
-    width: int,
-    rope_slice: str,
-    rotate: Rotation,
-) -> Tensor:
-    """Rotate the first or last `width` channels of [B, S, heads, d]."""
-    cos, sin = (table.unsqueeze(2) for table in rope)
-    if rope_slice == "first":
-        return torch.cat([rotate(x[..., :width], cos, sin), x[..., width:]], dim=-1)
-    return torch.cat([x[..., :-width], rotate(x[..., -width:], cos, sin)], dim=-1)
+def read_call(
+    family: Family,
+    indexer: nn.Module | None,
+    layer_id: int,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> IndexerCall:
+    """The arguments of an indexer's forward, bound by position in the installed signature.
+
+    `indexer` is None for a layer without one, whose caller names keywords as the family does.
+    """
+    values: dict[str, Any] = dict(zip(family.parameters, args, strict=False))
+    if kwargs:
+        names = family.parameters if indexer is None else _parameter_names(indexer)
+        ours = dict(zip(names, family.parameters, strict=False))
+        for key, value in kwargs.items():
+            # Without a signature to ask: `past_key_values` is the only name that was changed.
+            values[ours.get(key, "cache" if "past" in key else key)] = value
+    return IndexerCall(
+        hidden=values["hidden_states"],
+        q_resid=values.get("q_resid"),
+        rope=values.get("position_embeddings"),
+        mask=values.get("attention_mask"),
+        position_ids=values.get("position_ids"),
+        cache=values.get("cache"),
+        layer_id=layer_id,
+    )
+
+
+def _parameter_names(indexer: nn.Module) -> list[str]:
+    signature = inspect.signature(type(indexer).forward)
+    return [name for name in signature.parameters if name != "self"]

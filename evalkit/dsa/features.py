@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from evalkit.dsa.families.base import Rope
+
+Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,34 @@ def rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
 
 
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """GPT-J RoPE laid out in place, in fp32; cos and sin hold one entry per pair (maybe twice)."""
     pairs = x.shape[-1] // 2
     cos, sin = (table[..., :pairs].repeat_interleave(2, dim=-1) for table in (cos, sin))
     x32 = x.float()
     turned = torch.stack((-x32[..., 1::2], x32[..., 0::2]), dim=-1).flatten(-2)
     return (x32 * cos + turned * sin).to(x.dtype)
+
+
+ROTATIONS: Mapping[Rope, Rotation] = {
+    "half_split": rotate_half_split,
+    "interleaved": rotate_interleaved,
+    "interleaved_in_place": rotate_in_place,
+}
+
+
+def rotate_slice(
+    x: Tensor,
+    rope: tuple[Tensor, Tensor],
+    width: int,
+    side: Literal["first", "last"],
+    rotate: Rotation,
+) -> Tensor:
+    """Rotate the first or last `width` channels of [B, S, heads, d]."""
+    cos, sin = (table.unsqueeze(2) for table in rope)
+    if side == "first":
+        return torch.cat([rotate(x[..., :width], cos, sin), x[..., width:]], dim=-1)
+    return torch.cat([x[..., :-width], rotate(x[..., -width:], cos, sin)], dim=-1)
 
 
 def take_rows(part: Tensor, rows: Tensor) -> Tensor:

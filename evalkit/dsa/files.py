@@ -19,14 +19,14 @@ def replacing(path: Path) -> Iterator[Path]:
         OSError: the folder cannot be written to, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield fresh
-        with fresh.open("rb+") as handle:
+        yield temporary
+        with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""A trained indexer as files, and its place in a model.
+"""Trained indexers as files: written, read, and put into a live model.
 
 A directory holds
 
@@ -6,7 +6,7 @@ A directory holds
     schedule.json         the schedule they were trained for, hashes, facts of the base model
     README.md             the model card
 
-`apply_indexer` puts them into a live model for a while and takes them out again exactly.
+`apply_indexer` lets a live model use them inside a block and restores its own exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,6 +31,7 @@ from evalkit.dsa.indexer_metadata import (
     read_schedule,
     schedule_facts,
 )
+from evalkit.dsa.json_types import JsonObject
 from evalkit.dsa.schedule import ReuseSchedule
 
 CARD_FILE = "README.md"
@@ -42,7 +42,7 @@ def save_indexer(
     tensors: Mapping[str, Tensor],
     schedule: ReuseSchedule,
     *,
-    base: Mapping[str, Any],
+    base: JsonObject,
     card: str,
 ) -> None:
     """Write an indexer directory; a half-written one is never left behind under these names.
@@ -54,15 +54,15 @@ def save_indexer(
         base: facts of the base model (name, hash, model type), for the reader.
         card: text of the model card.
     """
-    clean = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(directory / INDEXER_FILE) as fresh:
+    saved = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(directory / INDEXER_FILE) as temporary:
         # One key: the writer has no order for several, and equal tensors are to make equal files.
-        save_file(clean, fresh, metadata={"format": "pt"})
-        fresh.chmod(0o644)  # safetensors makes files that nobody else can read
+        save_file(saved, temporary, metadata={"format": "pt"})
+        temporary.chmod(0o644)  # safetensors makes files that nobody else can read
     facts = {
         "format": FORMAT,
         "schedule": schedule_facts(schedule),
-        "tensors": sorted(clean),
+        "tensors": sorted(saved),
         "indexer_sha256": file_sha256(directory / INDEXER_FILE),
         "base": dict(base),
     }
@@ -70,8 +70,8 @@ def save_indexer(
         SCHEDULE_FILE: json.dumps(facts, indent=2, ensure_ascii=False) + "\n",
         CARD_FILE: card,
     }.items():
-        with replacing(directory / name) as fresh:
-            fresh.write_text(text, encoding="utf-8")
+        with replacing(directory / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def load_indexer(directory: Path) -> dict[str, Tensor]:
@@ -111,41 +111,38 @@ def apply_indexer(
         raise IndexerFileError(
             f"{directory}: trained for the schedule {trained_for}, not for {schedule}"
         )
-    fitting = _fitting(model, load_indexer(directory), directory)
-    own: list[tuple[nn.Module, str, nn.Parameter]] = []
+    tensors = _checked(model, load_indexer(directory), directory / INDEXER_FILE)
+    replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
     try:
-        for name, tensor in fitting.items():
+        for name, tensor in tensors.items():
             path, _, leaf = name.rpartition(".")
-            module = model.get_submodule(path)
-            parameter: Any = module._parameters[leaf]
-            own.append((module, leaf, parameter))
-            fresh = tensor.to(device=parameter.device, dtype=parameter.dtype)
-            module._parameters[leaf] = nn.Parameter(fresh, requires_grad=False)
+            module, parameter = model.get_submodule(path), model.get_parameter(name)
+            replaced.append((module, leaf, parameter))
+            trained = tensor.to(device=parameter.device, dtype=parameter.dtype)
+            module._parameters[leaf] = nn.Parameter(trained, requires_grad=False)
         yield
     finally:
-        for module, leaf, parameter in reversed(own):
+        for module, leaf, parameter in reversed(replaced):
             module._parameters[leaf] = parameter
 
 
-def _fitting(model: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> dict[str, Tensor]:
-    """The tensors under the names of the live model, each checked."""
+def _checked(model: nn.Module, tensors: Mapping[str, Tensor], file: Path) -> Mapping[str, Tensor]:
+    """The tensors of a file, if the live model has all of them in this shape."""
     parameters = dict(model.named_parameters())
     for name, tensor in tensors.items():
         if name not in parameters:
-            raise IndexerFileError(f"{where / INDEXER_FILE}: the model has no tensor {name}")
-        own = parameters[name]
-        if own.shape != tensor.shape:
+            raise IndexerFileError(f"{file}: the model has no tensor {name}")
+        parameter = parameters[name]
+        if parameter.shape != tensor.shape:
             raise IndexerFileError(
-                f"{where / INDEXER_FILE}: {name} is {list(tensor.shape)}, the model's is"
-                f" {list(own.shape)}"
+                f"{file}: {name} is {list(tensor.shape)}, the model's is {list(parameter.shape)}"
             )
-        if own.device.type == "meta" or not own.dtype.is_floating_point or own.itemsize == 1:
+        quantised = not parameter.dtype.is_floating_point or parameter.itemsize == 1
+        if parameter.device.type == "meta" or quantised:
             raise IndexerFileError(
-                f"{where / INDEXER_FILE}: {name} is {own.dtype} on {own.device} in the live model;"
+                f"{file}: {name} is {parameter.dtype} on {parameter.device} in the live model;"
                 " load the model unquantised and not offloaded"
             )
         if not bool(torch.isfinite(tensor).all()):
-            raise IndexerFileError(
-                f"{where / INDEXER_FILE}: {name} holds values that are no number"
-            )
-    return dict(tensors)
+            raise IndexerFileError(f"{file}: {name} contains NaN or infinite values")
+    return tensors

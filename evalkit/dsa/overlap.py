@@ -1,4 +1,4 @@
-"""How much two selections have in common, in chunks of query rows.
+"""Overlap of two selections (Jaccard, recall, mass), in chunks of query rows.
 
 A selection is int [B, R, k] of key positions, -1 where a row had fewer. With A what a layer is
 given and B what it would have selected itself:
@@ -12,15 +12,14 @@ Published numbers use different ones: MLI (arXiv 2611.03768) Jaccard, IndexCache
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from evalkit.dsa.apply import apply_schedule
 from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.families.base import UnsupportedModelError
-from evalkit.dsa.families.seam import index_features, seam
+from evalkit.dsa.families.sites import indexer_sites, topk_of
 from evalkit.dsa.schedule import Phase, ReuseSchedule
 from evalkit.dsa.scores import select
 
@@ -28,12 +27,12 @@ CHUNK_ELEMENTS = 2**24  # of one bool [B, rows, T] block
 
 
 def common(
-    given: Tensor, own: Tensor, keys: int, *, chunk_elements: int = CHUNK_ELEMENTS
+    given: Tensor, wanted: Tensor, keys: int, *, chunk_elements: int = CHUNK_ELEMENTS
 ) -> Tensor:
     """|A ∩ B| per row: int64 [B, R] of two selections [B, R, k] over `keys` positions."""
     step = max(1, chunk_elements // (given.shape[0] * keys))
     parts = []
-    for a, b in zip(torch.split(given, step, 1), torch.split(own, step, 1), strict=True):
+    for a, b in zip(torch.split(given, step, 1), torch.split(wanted, step, 1), strict=True):
         member = _membership(a, keys)
         parts.append((member.gather(-1, b.long().clamp(min=0)) & (b >= 0)).sum(-1))
     return torch.cat(parts, dim=1)
@@ -44,17 +43,17 @@ def size(selection: Tensor) -> Tensor:
     return (selection >= 0).sum(-1)
 
 
-def jaccard(given: Tensor, own: Tensor, keys: int) -> Tensor:
+def jaccard(given: Tensor, wanted: Tensor, keys: int) -> Tensor:
     """|A ∩ B| / |A ∪ B| per row: fp32 [B, R]; 1 where both are empty."""
-    both = common(given, own, keys)
-    union = size(given) + size(own) - both
+    both = common(given, wanted, keys)
+    union = size(given) + size(wanted) - both
     return torch.where(union > 0, both / union.clamp(min=1), 1.0)
 
 
-def recall(given: Tensor, own: Tensor, keys: int) -> Tensor:
+def recall(given: Tensor, wanted: Tensor, keys: int) -> Tensor:
     """|A ∩ B| / |B| per row: fp32 [B, R]; 1 where B is empty."""
-    wanted = size(own)
-    return torch.where(wanted > 0, common(given, own, keys) / wanted.clamp(min=1), 1.0)
+    count = size(wanted)
+    return torch.where(count > 0, common(given, wanted, keys) / count.clamp(min=1), 1.0)
 
 
 def mass_recall(given: Tensor, probability: Tensor) -> Tensor:
@@ -84,20 +83,23 @@ def own_selections(
         ids: token ids [B, S], whole sequences.
         rows: row numbers [R] or [B, R].
         schedule: what the forward runs under; default: the checkpoint's own schedule.
+
+    Raises:
+        UnsupportedModelError: the family's scores are not offered.
     """
-    where = seam(model)
-    found: dict[int, Tensor] = {}
+    sites = indexer_sites(model)
+    features, native = sites.features, sites.layout.native
+    selections: dict[int, Tensor] = {}
 
     def observe(ordinal: int, call: IndexerCall, _: Tensor | None) -> None:
-        indexer: Any = where.owners[ordinal].indexer
-        if hasattr(indexer, "index_topk"):  # a natively shared layer has none
-            found[ordinal] = select(index_features(model, indexer, call, rows), indexer.index_topk)
+        indexer = sites.indexer(ordinal)
+        if native.computes[ordinal] and indexer is not None:
+            at_rows = features(indexer, replace(call, cache=None), rows)
+            selections[ordinal] = select(at_rows, topk_of(indexer))
 
-    if where.family.features is None:
-        raise UnsupportedModelError(f"no index scores: {where.family.note}")
-    with apply_schedule(model, schedule or where.layout.native, chunked=True, observe=observe):
+    with apply_schedule(model, schedule or native, chunked=True, observe=observe):
         model(ids, use_cache=False)
-    return found
+    return selections
 
 
 def overlap_matrix(selections: Mapping[int, Tensor], keys: int) -> tuple[Tensor, Tensor]:
@@ -107,10 +109,10 @@ def overlap_matrix(selections: Mapping[int, Tensor], keys: int) -> tuple[Tensor,
     """
     layers = sorted(selections)
     matrices = torch.ones(2, len(layers), len(layers))
-    for i, given in enumerate(layers):
-        for j, own in enumerate(layers):
+    for i, giver in enumerate(layers):
+        for j, reader in enumerate(layers):
             if i != j:
-                a, b = selections[given], selections[own]
+                a, b = selections[giver], selections[reader]
                 matrices[0, i, j] = jaccard(a, b, keys).mean()
                 matrices[1, i, j] = recall(a, b, keys).mean()
     return matrices[0], matrices[1]
@@ -125,7 +127,7 @@ def selection_recall(
     """
     sources: Sequence[int] = schedule.sources(phase)
     return {
-        layer: float(recall(selections[sources[layer]], own, keys).mean())
-        for layer, own in selections.items()
+        layer: float(recall(selections[sources[layer]], wanted, keys).mean())
+        for layer, wanted in selections.items()
         if sources[layer] in selections
     }

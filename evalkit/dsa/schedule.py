@@ -181,7 +181,7 @@ class ReuseSchedule:
             lag_phase="all" if phase == "all" else "decode",
         )
 
-    # -- what it says ---------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.computes)
@@ -193,7 +193,7 @@ class ReuseSchedule:
             words.append("lag=" + (str(lag) if isinstance(lag, int) else ",".join(map(str, lag))))
             if self.lag_phase == "all":
                 words.append("phase=all")
-        if self.layer_ids != tuple(range(len(self))):
+        if not self.every_layer:
             words.append("layers=" + ",".join(map(str, self.layer_ids)))
         return " ".join(words)
 
@@ -216,6 +216,11 @@ class ReuseSchedule:
     def shared_layer_ids(self) -> tuple[int, ...]:
         """Absolute ids of the shared layers."""
         return tuple(self.layer_ids[i] for i, full in enumerate(self.computes) if not full)
+
+    @property
+    def every_layer(self) -> bool:
+        """Whether all layers have an indexer: ordinals are layer ids."""
+        return self.layer_ids == tuple(range(len(self)))
 
     @property
     def retention(self) -> Fraction:
@@ -259,6 +264,19 @@ class ReuseSchedule:
             raise ScheduleError(f"layer {full_layer} is not full: it has no consumers")
         return tuple(i for i, s in enumerate(self.sources(phase)) if s == full_layer)
 
+    def require_indexers(self, native: ReuseSchedule) -> None:
+        """Check that every full layer has an indexer in a checkpoint whose schedule is `native`.
+
+        Raises:
+            ScheduleError: one has none; the message names the layer.
+        """
+        for i in self.full_layers:
+            if not native.computes[i]:
+                raise ScheduleError(
+                    f"layer {self.layer_ids[i]} has no indexer in this checkpoint (native pattern"
+                    f" {native.pattern}): cannot enable an indexer the checkpoint does not ship"
+                )
+
 
 def _ids(layers: int | Sequence[int]) -> tuple[int, ...]:
     ids = tuple(range(layers)) if isinstance(layers, int) else tuple(int(i) for i in layers)
@@ -275,14 +293,29 @@ def _name(ids: tuple[int, ...], ordinal: int) -> str:
     return f"layer {ids[ordinal]}" + ("" if same else f" (ordinal {ordinal})")
 
 
-def _step(retention: str | float | Fraction) -> int:
+def parse_retention(retention: str | float | Fraction) -> Fraction:
+    """A retention, full layers ÷ indexer-bearing layers, as an exact fraction.
+
+    Args:
+        retention: ``"1/4"``, ``0.25``, ``Fraction(1, 4)`` or ``1``.
+
+    Raises:
+        ScheduleError: not a number, or not in (0, 1].
+    """
     try:
-        value = Fraction(str(retention).replace(" ", "")).limit_denominator(10_000)
+        share = Fraction(str(retention).replace(" ", "")).limit_denominator(10_000)
     except (ValueError, ZeroDivisionError):
         raise ScheduleError(f"retention {retention!r}: write it as 1/n, for example 1/4") from None
-    if value <= 0 or value.numerator != 1:
+    if not 0 < share <= 1:
+        raise ScheduleError(f"retention {retention}: it must be above 0 and at most 1")
+    return share
+
+
+def _step(retention: str | float | Fraction) -> int:
+    share = parse_retention(retention)
+    if share.numerator != 1:
         raise ScheduleError(f"retention {retention} is not 1/n: use a pattern for other schedules")
-    return value.denominator
+    return share.denominator
 
 
 def _lags(lag: int | Sequence[int], ids: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from distill.checkpoint.fp8 import quantise
 from distill.models.load import fingerprint, weight_files
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import save_indexer
 from tests.dsa.tiny import build
 
@@ -54,7 +54,7 @@ def in_fp8(directory, *, power_of_two=False):
 
 def indexers(directory, model, base, retention="1/4", lag=0, seed=3, **facts):
     """An indexer directory with random tensors for the full layers of a uniform schedule."""
-    where, generator = seam(model), torch.Generator().manual_seed(seed)
+    where, generator = indexer_sites(model), torch.Generator().manual_seed(seed)
     schedule = ReuseSchedule.uniform(where.layout.layer_ids, retention, lag)
     own = {id(p): name for name, p in model.named_parameters()}
     tensors = {

@@ -12,7 +12,7 @@ from distill.models.forward import run
 from distill.models.student import Students
 from distill.objective.plan import make_plan
 from evalkit.dsa import ReuseSchedule, index_features
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.dsa.tiny import tokens
 
 LENGTH = 48
@@ -24,7 +24,7 @@ def batch(size=2, length=LENGTH, seed=0):
 
 
 def schedule_of(model, retention="1/4", lag=0, **kwargs):
-    return ReuseSchedule.uniform(seam(model).layout.layer_ids, retention, lag, **kwargs)
+    return ReuseSchedule.uniform(indexer_sites(model).layout.layer_ids, retention, lag, **kwargs)
 
 
 def setup(model, retention="1/4", lag=0, layers=None, **sections):
@@ -33,12 +33,16 @@ def setup(model, retention="1/4", lag=0, layers=None, **sections):
     arm = {"retention": retention, "lag": lag}
     config = DistillConfig.model_validate({"model": "x", "arm": arm, **sections})
     layers = schedule.full_layers if layers is None else layers
-    return schedule, Students(seam(model), layers), make_plan(model, schedule, layers, config)
+    return (
+        schedule,
+        Students(indexer_sites(model), layers),
+        make_plan(model, schedule, layers, config),
+    )
 
 
 def features_of(model, some, layer, rows=None, schedule=None):
     """Index features of one layer's own indexer."""
-    where, found = seam(model), {}
+    where, found = indexer_sites(model), {}
 
     def visit(ordinal, call):
         found[ordinal] = index_features(model, where.owners[ordinal].indexer, call, rows)

@@ -14,7 +14,7 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.dsa.tiny import CLASSES, LAYERS, TOPK, build, output, tokens
 
 MAIN = ("deepseek_v32", "glm_moe_dsa", "deepseek_v4")
@@ -39,7 +39,7 @@ def _no_grad():
 
 
 def schedule_for(model, retention=1, lag=0, **kwargs):
-    return ReuseSchedule.uniform(seam(model).layout.layer_ids, retention, lag, **kwargs)
+    return ReuseSchedule.uniform(indexer_sites(model).layout.layer_ids, retention, lag, **kwargs)
 
 
 def record(model, applied_kwargs, *args, **kwargs):
@@ -51,7 +51,7 @@ def record(model, applied_kwargs, *args, **kwargs):
         if selection is not None:
             own[ordinal] = selection.clone()
 
-    for ordinal, owner in enumerate(seam(model).owners):
+    for ordinal, owner in enumerate(indexer_sites(model).owners):
         hooks.append(
             owner.indexer.register_forward_hook(
                 lambda _m, _a, out, o=ordinal: consumed.__setitem__(o, out.clone())
@@ -78,7 +78,7 @@ def test_all_full_is_bit_identical_and_undone_exactly(any_model):
         under = output(model, ids)
         assert set(model.state_dict()) == set(model.state_dict())
     assert torch.equal(before, under)
-    assert all(applied.calls[i] == 1 for i in range(len(seam(model).owners)))
+    assert all(applied.calls[i] == 1 for i in range(len(indexer_sites(model).owners)))
     with apply_schedule(model, schedule_for(model, "1/2")):
         assert not torch.equal(before, output(model, ids))
     assert {name: id(module) for name, module in model.named_modules()} == modules
@@ -101,7 +101,8 @@ def test_patterns_equal_the_librarys_own_sharing(family, pattern):
     with apply_schedule(native, ReuseSchedule.from_pattern(pattern)):
         assert torch.equal(ours, output(native, ids))
     assert all(
-        owner.indexer is None or pattern[i] == "F" for i, owner in enumerate(seam(native).owners)
+        owner.indexer is None or pattern[i] == "F"
+        for i, owner in enumerate(indexer_sites(native).owners)
     )
 
 
@@ -111,13 +112,13 @@ def test_native_sharing_can_be_made_sparser_never_denser():
     native = build("glm_moe_dsa", indexer_types=["full", "shared"] * (LAYERS // 2))
     native.load_state_dict(full.state_dict(), strict=False)
     before = output(native, ids)
-    vars_before = [dict(vars(owner)) for owner in seam(native).owners]
+    vars_before = [dict(vars(owner)) for owner in indexer_sites(native).owners]
     sparser = ReuseSchedule.uniform(LAYERS, "1/4")
     with apply_schedule(native, sparser):
         ours = output(native, ids)
     with apply_schedule(full, sparser):
         assert torch.equal(ours, output(full, ids))
-    assert [dict(vars(owner)) for owner in seam(native).owners] == vars_before
+    assert [dict(vars(owner)) for owner in indexer_sites(native).owners] == vars_before
     assert torch.equal(before, output(native, ids))
     with pytest.raises(ScheduleError, match="layer 1 has no indexer in this checkpoint"):
         with apply_schedule(native, ReuseSchedule.uniform(LAYERS)):
@@ -128,7 +129,7 @@ def test_native_sharing_can_be_made_sparser_never_denser():
 @pytest.mark.parametrize("lag", [1, 2])
 def test_lag_consumes_the_hand_computed_selection(any_model, lag):
     _, model = any_model
-    count = len(seam(model).owners)
+    count = len(indexer_sites(model).owners)
     schedule = schedule_for(model, lag=lag, lag_phase="all")
     _, own, consumed = record(model, (schedule, {}), tokens(2, LENGTH))
     for layer in range(count):
@@ -152,7 +153,7 @@ def test_shared_layers_do_no_indexer_work(any_model):
     ran = []
     hooks = [
         module.register_forward_hook(lambda _m, _a, _o, key=(i, name): ran.append(key))
-        for i, owner in enumerate(seam(model).owners)
+        for i, owner in enumerate(indexer_sites(model).owners)
         for name, module in owner.indexer.named_modules()
         if name
     ]
@@ -269,7 +270,7 @@ def test_decode_rows_reproduce_prefill_then_decode(double_model, retention):
         applied.phase = "prefill"
         unlagged = output(model, ids, use_cache=False)
     assert torch.allclose(whole, cached, atol=1e-5)
-    if retention == 1 or len(seam(model).owners) > 3:
+    if retention == 1 or len(indexer_sites(model).owners) > 3:
         assert not torch.allclose(whole[:, prompt:], unlagged[:, prompt:], atol=1e-2)
 
 
@@ -312,7 +313,7 @@ def test_nested_and_concurrent_use_are_refused(main_model):
         thread.join()
 
     with apply_schedule(model, schedule_for(model)):
-        hook = seam(model).owners[0].register_forward_hook(other_thread)
+        hook = indexer_sites(model).owners[0].register_forward_hook(other_thread)
         output(model, ids)
         hook.remove()
     assert len(caught) == 1
@@ -327,7 +328,7 @@ def test_an_error_inside_leaves_the_model_as_it_was(main_model):
         raise ZeroDivisionError
     assert torch.equal(before, output(model, ids))
     with apply_schedule(model, schedule_for(model, "1/2")) as applied:
-        hook = seam(model).owners[1].register_forward_hook(lambda *_: 1 / 0)
+        hook = indexer_sites(model).owners[1].register_forward_hook(lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             output(model, ids)
         hook.remove()
@@ -337,7 +338,7 @@ def test_an_error_inside_leaves_the_model_as_it_was(main_model):
 
 def test_a_lone_layer_cannot_find_its_source():
     model = build("deepseek_v32")
-    where = seam(model)
+    where = indexer_sites(model)
     seen = {}
     hook = where.owners[1].register_forward_pre_hook(
         lambda _m, args, kwargs: seen.update(args=args, kwargs=kwargs), with_kwargs=True
@@ -387,9 +388,9 @@ def test_every_indexer_of_the_installed_library_is_accounted_for():
 
     import transformers
 
-    from evalkit.dsa.families.registry import _REFUSED, FAMILIES
+    from evalkit.dsa.families.registry import FAMILIES
 
-    known = {name.removesuffix("_text") for name in [*FAMILIES, *_REFUSED]}
+    known = {name.removesuffix("_text") for name in FAMILIES}
     models = Path(transformers.__file__).parent / "models"
     bearing = {
         path.parent.name

@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_refused_by_name(saved, tmp_path):
             pass
     bad = {k: torch.full_like(v, float("nan")) for k, v in tensors.items()}
     save_indexer(tmp_path / "nan", bad, SCHEDULE, base={}, card="")
-    with pytest.raises(IndexerFileError, match="no number"):
+    with pytest.raises(IndexerFileError, match="contains NaN or infinite values"):
         with apply_indexer(model, tmp_path / "nan"):
             pass
 

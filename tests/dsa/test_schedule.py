@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa.schedule import parse_retention
 
 C4 = tuple(range(2, 43, 2))  # DeepSeek-V4-Flash: 43 layers, compressed-sparse on 2, 4, …, 42
 
@@ -169,3 +170,23 @@ def test_print_and_parse_are_inverse(pattern, lags, phase, stride):
         )
         == schedule
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        ("1/4", Fraction(1, 4)),
+        (0.25, Fraction(1, 4)),
+        (1, 1),
+        ("2/3", Fraction(2, 3)),
+        (" 1 / 8 ", Fraction(1, 8)),
+    ],
+)
+def test_a_retention_is_an_exact_fraction(given, share):
+    assert parse_retention(given) == share
+
+
+@pytest.mark.parametrize("given", ["0", "-1/4", "3/2", "2", "1/0", "half", "", "nan", "inf"])
+def test_a_retention_outside_of_0_to_1_is_refused(given):
+    with pytest.raises(ScheduleError, match="retention"):
+        parse_retention(given)

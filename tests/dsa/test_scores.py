@@ -14,7 +14,7 @@ from evalkit.dsa import (
     index_scores,
     select,
 )
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.dsa.tiny import CLASSES, build, output, tokens
 
 SCORED = sorted(set(CLASSES) - {"glm5_next_text"})
@@ -23,7 +23,7 @@ LENGTH = 64
 
 def captured(model, ids, **kwargs):
     """(features, the library's own selection) per ordinal of an all-full forward."""
-    where = seam(model)
+    where = indexer_sites(model)
     found = {}
 
     def observe(ordinal, call, selection):
@@ -50,7 +50,7 @@ def test_selection_equals_the_librarys(family, dtype):
     model = build(family)
     if dtype != torch.float32:
         model = model.to(dtype)
-        for owner in seam(model).owners:  # as `_keep_in_fp32_modules` keeps it on loading
+        for owner in indexer_sites(model).owners:  # as `_keep_in_fp32_modules` keeps it on loading
             if family != "deepseek_v4":
                 owner.indexer.weights_proj.float()
     for features, selection in captured(model, tokens(2, LENGTH)).values():
@@ -135,7 +135,7 @@ def test_gradients_in_float64_and_through_chunks():
 
 def test_parameters_of_the_indexer_get_gradients():
     model = build("glm_moe_dsa")
-    where, calls = seam(model), {}
+    where, calls = indexer_sites(model), {}
     with (
         torch.no_grad(),
         apply_schedule(

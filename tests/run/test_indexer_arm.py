@@ -149,7 +149,7 @@ def _nan(tensors):
     [
         (_rename, "the model has no tensor model.layers.40.self_attn.indexer."),
         (_cut, ", the model's is ["),
-        (_nan, "holds values that are no number"),
+        (_nan, "contains NaN or infinite values"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(indexer, recipe, tmp_path, capsys, change, words):

@@ -1,8 +1,8 @@
 """Schedules in the language of an engine, and back: exact, or refused by name.
 
-`kept` and `from_freq` say which layers an engine really keeps for its settings; `read` takes whole
-configurations; `export` writes the settings that make an engine run a schedule. What an engine
-cannot say (a lag, a source per layer, a pattern where it knows frequencies only) raises
+`from_freq` and `from_pattern` give the layers that an engine really keeps for its settings; `read`
+takes whole configurations; `export` writes the settings that make an engine run a schedule. What an
+engine cannot express (a lag, a source per layer, a pattern where it knows frequencies only) raises
 `ScheduleError`; nothing is approximated, and schedules are compared by layer ids, never by counts.
 Standard library only.
 """
@@ -10,19 +10,20 @@ Standard library only.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from evalkit.dsa.engine_config.dialects import DIALECTS, Dialect
 from evalkit.dsa.engine_config.launch import launch_line
 from evalkit.dsa.engine_config.parse import (
-    Reading,
+    EffectiveSchedule,
     frequency_pattern,
     pattern_letters,
     read_settings,
 )
+from evalkit.dsa.families.registry import FAMILIES
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 
 Layers = int | Sequence[int]
@@ -42,7 +43,7 @@ class Export:
 
     engine: str
     schedule: ReuseSchedule
-    overrides: Mapping[str, Any]
+    overrides: JsonObject
     launch: str
     notes: tuple[str, ...]
 
@@ -111,12 +112,13 @@ def from_pattern(
 
 
 def read(
-    settings: Mapping[str, Any],
+    settings: JsonObject,
     *,
     engine: str,
     layers: Layers,
     native: ReuseSchedule | None = None,
-) -> Reading:
+    model_type: str | None = None,
+) -> EffectiveSchedule:
     """What an engine does with a configuration.
 
     Args:
@@ -124,12 +126,16 @@ def read(
         engine: name in `DIALECTS`.
         layers: as `from_freq`.
         native: schedule of the checkpoint, in force where the settings decide nothing.
+        model_type: of the checkpoint, where it is known.
 
     Raises:
-        ScheduleError: the engine would refuse it, or it is written in a way that means something
-            else there (lower-case letters, a list of layer ids).
+        ScheduleError: the engine would refuse it, it is written in a way that means something
+            else there (lower-case letters, a list of layer ids), or transformers reads the
+            settings of this model type by other rules.
     """
-    return read_settings(engine, dialect(engine), settings, layers, native)
+    row = dialect(engine)
+    _refuse_family(engine, row, model_type)
+    return read_settings(engine, row, settings, layers, native)
 
 
 def export(
@@ -140,6 +146,7 @@ def export(
     native: ReuseSchedule | None = None,
     enabled: bool | None = None,
     stages: Sequence[int] = (),
+    model_type: str | None = None,
 ) -> Export:
     """The settings that make an engine run exactly this schedule.
 
@@ -151,23 +158,25 @@ def export(
         enabled: whether reuse is switched on; None switches it on where the schedule is not the
             checkpoint's own. True with every layer full is frequency 1, another code path than off.
         stages: absolute id of the first layer of every pipeline stage.
+        model_type: of the checkpoint, where it is known.
 
     Raises:
-        ScheduleError: the engine cannot say it; the message names engine and reason.
+        ScheduleError: the engine cannot express it; the message names engine and reason.
     """
     row = dialect(engine)
-    own = native or ReuseSchedule.from_pattern("F" * len(schedule), layers=schedule.layer_ids)
-    _refuse(engine, row, schedule, own)
+    _refuse_family(engine, row, model_type)
+    default = native or ReuseSchedule.from_pattern("F" * len(schedule), layers=schedule.layer_ids)
+    _refuse(engine, row, schedule, default)
     refuse_stages(engine, row, schedule, stages)
-    on = schedule != own if enabled is None else enabled
-    if not on and schedule != own:
+    on = schedule != default if enabled is None else enabled
+    if not on and schedule != default:
         raise ScheduleError(f"{engine}: reuse cannot be off: the schedule is not the checkpoint's")
     overrides = _overrides(engine, row, schedule) if on else {}
     if overrides:  # what was written is read back: it must be this schedule, layer by layer
         again = read_settings(engine, row, overrides, schedule.layer_ids, native).schedule
         if again != schedule:
             raise ScheduleError(f"{engine} would run {again}, not {schedule}")
-    notes = tuple(_notes(row, schedule, own, on))
+    notes = tuple(_notes(row, schedule, default, on))
     return Export(engine, schedule, overrides, launch_line(row.launch, model, overrides), notes)
 
 
@@ -215,59 +224,59 @@ def _staged(
     return ReuseSchedule.from_pattern(letters, layers=schedule.layer_ids)
 
 
-def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, own: ReuseSchedule) -> None:
-    """Everything that an engine cannot say, whatever its settings."""
+def _refuse_family(engine: str, row: Dialect, model_type: str | None) -> None:
+    """Raise where transformers reads the settings of a model type by other rules than `engine`."""
+    family = FAMILIES.get(model_type or "")
+    if family is not None and row.launch == "transformers" and engine != family.dialect:
+        raise ScheduleError(f"{engine}: transformers runs {model_type} as {family.dialect}")
+
+
+def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule) -> None:
+    """Raise where an engine cannot run a schedule, whatever its settings."""
     if schedule.source != schedule.nearest:
         lag = schedule.lag
         what = f"a lag (k = {lag})" if isinstance(lag, int) else "a source per layer"
         raise ScheduleError(
             f"{engine} cannot express {what}: shared layers read the nearest full layer before them"
         )
-    everything = schedule.layer_ids == tuple(range(len(schedule)))
-    if row.space == "layers" and not everything:
+    if row.space == "layers" and not schedule.every_layer:
         raise ScheduleError(
             f"{engine} counts all layers, this schedule the compressed-sparse ones"
             f" (use {', '.join(engines_for('c4'))})"
         )
-    if row.space == "c4" and everything:
+    if row.space == "c4" and schedule.every_layer:
         raise ScheduleError(
             f"{engine} counts compressed-sparse layers, this schedule all layers"
             f" (use {', '.join(engines_for('layers'))})"
         )
-    if own.layer_ids != schedule.layer_ids:
+    if native.layer_ids != schedule.layer_ids:
         raise ScheduleError("the schedule counts other layers than the checkpoint")
-    for i, full in enumerate(schedule.computes):
-        if full and not own.computes[i]:
-            raise ScheduleError(
-                f"layer {schedule.layer_ids[i]} has no indexer in this checkpoint (native pattern"
-                f" {own.pattern}): it can be made sparser, never denser"
-            )
+    schedule.require_indexers(native)
     if row.launch is None:
         raise ScheduleError(f"{engine}: its settings are read here, not written ({row.title})")
-    if not row.reads and schedule != own:
+    if not row.reads and schedule != native:
         raise ScheduleError(f"{engine} cannot express reuse: {row.title}")
 
 
-def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, Any]:
-    gate: dict[str, Any] = {} if row.gate == "none" else {"use_index_cache": True}
+def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, JsonValue]:
+    gate: dict[str, JsonValue] = {} if row.gate == "none" else {"use_index_cache": True}
     if not row.reads:
         raise ScheduleError(f"{engine} has no reuse that could be switched on: {row.title}")
     if all(schedule.computes) and "freq" in row.reads and not row.fixed_freq and row.freq_known:
         return {**gate, row.names[0]: 1}
-    types = ["full" if full else "shared" for full in schedule.computes]
-    found: dict[str, Any] = {}
+    fields: dict[str, JsonValue] = {}
     if "pattern" in row.reads:
-        found["index_topk_pattern"] = schedule.pattern
+        fields["index_topk_pattern"] = schedule.pattern
     if row.reads[0] == "types":
-        found["indexer_types"] = types
-    return {**gate, **(found or _as_frequency(engine, row, schedule))}
+        fields["indexer_types"] = ["full" if full else "shared" for full in schedule.computes]
+    return {**gate, **(fields or _as_frequency(engine, row, schedule))}
 
 
-def _as_frequency(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, Any]:
+def _as_frequency(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, JsonValue]:
     """Frequency and offset that keep exactly these layers: shift + 1 full ones, then a period."""
     shift = schedule.pattern.index("S") - 1
-    behind = schedule.pattern.find("F", shift + 1)
-    freq = (behind if behind > 0 else len(schedule)) - shift
+    following = schedule.pattern.find("F", shift + 1)
+    freq = (following if following > 0 else len(schedule)) - shift
     if frequency_pattern(engine, row, len(schedule), freq, shift + 1) != schedule.pattern:
         raise ScheduleError(
             f"{engine} knows frequencies only, and none keeps exactly layers"
@@ -276,13 +285,13 @@ def _as_frequency(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[st
     return {row.names[0]: freq, row.names[1]: shift + 1}
 
 
-def _notes(row: Dialect, schedule: ReuseSchedule, own: ReuseSchedule, on: bool) -> Iterator[str]:
+def _notes(row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule, on: bool) -> Iterator[str]:
     if not on:
         yield "nothing is set: the checkpoint's own schedule, reuse settings off"
     elif all(schedule.computes):
         yield "every layer full with reuse switched on (frequency 1) is another code path than off"
-    if not all(own.computes):
-        yield f"the baseline of this checkpoint is its own schedule {own.pattern}"
+    if not all(native.computes):
+        yield f"the baseline of this checkpoint is its own schedule {native.pattern}"
     if on and row.gate == "documented":
         yield "its documentation asks for use_index_cache; the code read here does not test it"
     yield f"MTP layers: {row.mtp}"

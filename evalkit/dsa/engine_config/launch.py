@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evalkit.dsa.engine_config.dialects import Launch
+from evalkit.dsa.json_types import JsonObject
 
 
 def launch_line(
     launch: Launch | None,
     model: str,
-    overrides: Mapping[str, Any],
+    overrides: JsonObject,
     *,
     environment: Mapping[str, str] | None = None,
     flags: Sequence[str] = (),

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from evalkit.dsa.config_fields import entries, integer, text_config
 from evalkit.dsa.engine_config.dialects import Dialect, Source
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 
 _SOURCES: tuple[Source, ...] = ("types", "pattern", "freq")
-_LETTER = {"full": "F", "shared": "S"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What an engine does with a configuration.
+class EffectiveSchedule:
+    """The schedule that an engine runs for a configuration.
 
     Attributes:
         schedule: the layers that really run.
@@ -90,56 +90,56 @@ def _fit(engine: str, row: Dialect, count: int, pattern: str) -> tuple[str, tupl
 def read_settings(
     engine: str,
     row: Dialect,
-    settings: Mapping[str, Any],
+    settings: JsonObject,
     layers: int | Sequence[int],
     native: ReuseSchedule | None,
-) -> Reading:
+) -> EffectiveSchedule:
     """See `evalkit.dsa.engine_config.export.read`."""
     ids = tuple(range(layers)) if isinstance(layers, int) else tuple(layers)
-    settings = settings.get("text_config") or settings
-    own = native or ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
-    given: dict[Source, Any] = {s: settings.get(_field(row, s)) for s in _SOURCES}
-    set_here = [_field(row, source) for source, value in given.items() if value is not None]
+    settings = text_config(settings)
+    default = native or ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
+    present = [source for source in _SOURCES if settings.get(_field(row, source)) is not None]
     if not row.reads:
-        ignored = [f"{field} is ignored: {row.title}" for field in set_here]
-        return Reading(own, "the checkpoint", tuple(ignored))
-    if row.gate == "required" and not settings.get("use_index_cache") and given["types"] is None:
-        off = [f"{field} is ignored: use_index_cache is not set" for field in set_here]
-        return Reading(own, "use_index_cache is off", tuple(off))
-    warnings: list[str] = []
-    if row.gate == "documented" and set_here and not settings.get("use_index_cache"):
-        warnings.append("use_index_cache is not set; the documentation asks for it")
-    for source in row.reads:
-        if given[source] is not None:
-            letters, more = _letters(engine, row, len(ids), source, given[source], settings)
-            schedule = ReuseSchedule.from_pattern(letters, layers=ids)
-            return Reading(schedule, _field(row, source), (*warnings, *more))
+        ignored = [f"{_field(row, source)} is ignored: {row.title}" for source in present]
+        return EffectiveSchedule(default, "the checkpoint", tuple(ignored))
+    enabled = bool(settings.get("use_index_cache"))
+    if row.gate == "required" and not enabled and "types" not in present:
+        ignored = [f"{_field(row, s)} is ignored: use_index_cache is not set" for s in present]
+        return EffectiveSchedule(default, "use_index_cache is off", tuple(ignored))
+    warnings: tuple[str, ...] = ()
+    if row.gate == "documented" and present and not enabled:
+        warnings = ("use_index_cache is not set; the documentation asks for it",)
+    source = next((source for source in row.reads if source in present), None)
+    if source is not None:
+        letters, more = _letters(engine, row, len(ids), source, settings)
+        schedule = ReuseSchedule.from_pattern(letters, layers=ids)
+        return EffectiveSchedule(schedule, _field(row, source), (*warnings, *more))
     if row.fixed_freq and native is None:
         letters = frequency_pattern(engine, row, len(ids), row.fixed_freq, None)
-        return Reading(ReuseSchedule.from_pattern(letters, layers=ids), "built in", ())
-    return Reading(own, "the checkpoint", tuple(warnings))
+        return EffectiveSchedule(ReuseSchedule.from_pattern(letters, layers=ids), "built in", ())
+    return EffectiveSchedule(default, "the checkpoint", warnings)
 
 
 def _letters(
-    engine: str,
-    row: Dialect,
-    count: int,
-    source: Source,
-    value: Any,
-    settings: Mapping[str, Any],
+    engine: str, row: Dialect, count: int, source: Source, settings: JsonObject
 ) -> tuple[str, tuple[str, ...]]:
+    """F/S letters by one field, and warnings."""
     if source == "pattern":
-        return pattern_letters(engine, row, count, value)
+        return pattern_letters(engine, row, count, settings[_field(row, source)])
     if source == "types":
-        unknown = next((t for t in value if t not in _LETTER), None)
-        if unknown is not None:
-            raise ScheduleError(f"{engine}: indexer type {unknown!r}: use full or shared")
-        return _fit(engine, row, count, "".join(_LETTER[t] for t in value))
-    offset = settings.get(row.names[1])
+        types = entries(settings, _field(row, source))
+        return _fit(engine, row, count, "".join(_letter(engine, kind) for kind in types))
+    frequency, offset = (integer(settings, name) for name in row.names)
     if offset is None or row.offset_rule == "unread":
-        warning = (f"{row.names[1]} {offset} is not read by {engine}",) if offset else ()
-        return frequency_pattern(engine, row, count, int(value), None), warning
-    return frequency_pattern(engine, row, count, int(value), int(offset)), ()
+        warnings = (f"{row.names[1]} {offset} is not read by {engine}",) if offset else ()
+        return frequency_pattern(engine, row, count, frequency or 0, None), warnings
+    return frequency_pattern(engine, row, count, frequency or 0, offset), ()
+
+
+def _letter(engine: str, kind: JsonValue) -> str:
+    if kind not in ("full", "shared"):
+        raise ScheduleError(f"{engine}: indexer type {kind!r}: use full or shared")
+    return "F" if kind == "full" else "S"
 
 
 def _field(row: Dialect, source: Source) -> str:

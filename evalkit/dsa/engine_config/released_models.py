@@ -6,25 +6,25 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from evalkit.dsa.engine_config.published_patterns import published_pattern
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 
 @cache
-def known_models() -> Mapping[str, Mapping[str, Any]]:
+def known_models() -> Mapping[str, JsonObject]:
     """The fields of each model's config.json that decide its layers, by hub id."""
     text = files(__package__).joinpath("released_models.toml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = tomllib.loads(text)
-    for config in found.values():
+    models: dict[str, dict[str, JsonValue]] = tomllib.loads(text)
+    for config in models.values():
         native = config.pop("native", None)
         if native is not None:
-            letters = published_pattern(native).pattern
+            letters = published_pattern(str(native)).pattern
             config["indexer_types"] = ["full" if c == "F" else "shared" for c in letters]
-    return found
+    return models
 
 
-def known_config(model: str) -> dict[str, Any] | None:
+def known_config(model: str) -> dict[str, JsonValue] | None:
     """Those fields, or None for a model that is not known."""
     config = known_models().get(model)
     return None if config is None else dict(config)

@@ -1,76 +1,49 @@
-"""What an adapter of a model family is, and how an indexer call is read by position."""
+"""What is known of a model family with a lightning indexer: one record, data only, no torch."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal
 
-from torch import Tensor, nn
+from evalkit.dsa.schedule import ScheduleError
 
-from evalkit.dsa.call import IndexerCall
-from evalkit.dsa.features import (
-    IndexFeatures,
-)
+Rope = Literal["half_split", "interleaved", "interleaved_in_place"]
 
 
-class Features(Protocol):
-    """Projections of one indexer call."""
-
-    def __call__(
-        self, indexer: Any, call: IndexerCall, rows: Tensor | None = None, /
-    ) -> IndexFeatures:
-        """All keys; queries and head weights of all rows, or of `rows` [R] or [B, R]."""
-        ...
-
-
-class UnsupportedModelError(ValueError):
+class UnsupportedModelError(ScheduleError):
     """The model has no indexer that a schedule can act on; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How to work with the indexers of one model family.
+    """One model family.
 
     Attributes:
-        order: our names for the positional parameters of the indexer's `forward`.
-        features: projections of a call, queries and head weights at some rows only where the third
-            argument names them; None where `index_scores` is not offered.
-        advance: state that a shared layer must still update (DeepSeek-V4's compressor), or None.
-        padding: whether rows of one batch may be padded (compressor windows forbid it).
-        sentinel: whether attention takes -1 for "nothing here".
-        note: why `features` is missing.
+        layer_type: entry of the configuration's `layer_types` that marks layers with an indexer;
+            None: all layers have one. `indexer_types` says which of them ship as shared.
+        ratio: tokens per index key. Where it is above 1, the configuration may mark the layers by
+            this number in `compress_ratios`, or give another number in `compress_rates`.
+        parameters: our names of the positional parameters of the indexer's `forward`.
+        adapter: which code computes index features (name in `evalkit.dsa.families.sites.ADAPTERS`);
+            None where index scores are not offered.
+        no_features: why they are not.
+        rope: how the indexer rotates pairs of channels; None: it does not.
+        rope_slice: which channels of a head are rotated.
+        padding: whether rows of one batch may be padded (windows of a compressor forbid it).
+        sentinel: whether attention takes -1 for "no key here".
+        dialect: how transformers reads reuse settings of this family
+            (`evalkit.dsa.engine_config.dialects`).
+        refused: why no schedule can act on this family; "" where one can.
     """
 
-    order: tuple[str, ...]
-    features: Features | None
-    advance: Callable[[nn.Module, IndexerCall], None] | None = None
+    layer_type: str | None = None
+    ratio: int = 1
+    parameters: tuple[str, ...] = ()
+    adapter: str | None = None
+    no_features: str = ""
+    rope: Rope | None = None
+    rope_slice: Literal["first", "last"] = "first"
     padding: bool = True
     sentinel: bool = False
-    note: str = ""
-
-
-def bind(family: Family, indexer: nn.Module | None, layer_id: int, args: Any, kwargs: Any) -> Any:
-    """The call under our names; `indexer` None (a layer without one) binds by position only."""
-    values: dict[str, Any] = dict(zip(family.order, args, strict=False))
-    if kwargs:
-        names = _parameter_names(indexer) if indexer is not None else family.order
-        ours = dict(zip(names, family.order, strict=False))
-        for key, value in kwargs.items():
-            # A layer without indexer has no signature to ask; `cache` is the only renamed one.
-            values[ours.get(key, "cache" if "past" in key else key)] = value
-    return IndexerCall(
-        hidden=values["hidden_states"],
-        q_resid=values.get("q_resid"),
-        rope=values.get("position_embeddings"),
-        mask=values.get("attention_mask"),
-        position_ids=values.get("position_ids"),
-        cache=values.get("cache"),
-        layer_id=layer_id,
-    )
-
-
-def _parameter_names(indexer: nn.Module) -> list[str]:
-    signature = inspect.signature(type(indexer).forward)
-    return [name for name in signature.parameters if name != "self"]
+    dialect: str = "transformers-v32"
+    refused: str = ""

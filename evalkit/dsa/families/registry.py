@@ -1,83 +1,89 @@
-"""One adapter per model family: where the indexer sits, how its call is read, how it scores.
+"""The model families, one record each, by (text) model type.
 
-The seam is the sub-module named ``indexer`` that every family calls to get top-k indices. Arguments
-are bound by *position in the installed signature*, never by keyword name, because those are being
-renamed between releases. Facts per family: docs/families.md.
+What has to be known of a family is known here and nowhere else: layout, index features, engine
+settings, export and checks read these records. All families call a sub-module named ``indexer``
+that returns top-k positions; its arguments are bound by *position in the installed signature*,
+because keyword names change between releases. Proofs per family: docs/schedules.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from evalkit.dsa.families import deepseek_v4
 from evalkit.dsa.families.base import Family, UnsupportedModelError
-from evalkit.dsa.families.mla import _mla_features
-from evalkit.dsa.features import (
-    rotate_half_split,
-    rotate_interleaved,
-    rotate_pairs,
-)
 
-# -- MLA families: keys of single tokens ---------------------------------------------------------
+_HIDDEN, _QUERY = "hidden_states", "q_resid"
+_ROPE, _MASK, _POSITIONS = "position_embeddings", "attention_mask", "position_ids"
+_MLA = (_HIDDEN, _QUERY, _ROPE, _MASK, _POSITIONS, "cache")
 
-
-# -- the registry --------------------------------------------------------------------------------
-
-_MLA = (
-    "hidden_states",
-    "q_resid",
-    "position_embeddings",
-    "attention_mask",
-    "position_ids",
-    "cache",
-)
-_HALF_FIRST = Family(_MLA, _mla_features(rotate_half_split, "first"))
-_INTERLEAVED_FIRST = Family(_MLA, _mla_features(rotate_interleaved, "first"))
-
-FAMILIES: Mapping[str, Family] = {
-    "deepseek_v32": _HALF_FIRST,
-    "axk2": _HALF_FIRST,
-    "glm_moe_dsa": _INTERLEAVED_FIRST,
-    "dots3_note_text": _INTERLEAVED_FIRST,
-    "hy_v4": Family(_MLA, _mla_features(rotate_half_split, "last")),
-    "hy_v4_vl_text": Family(_MLA, _mla_features(rotate_pairs, "last")),
+FAMILIES: dict[str, Family] = {
+    "deepseek_v32": Family(parameters=_MLA, adapter="mla", rope="half_split"),
+    "axk2": Family(parameters=_MLA, adapter="mla", rope="half_split"),
+    "glm_moe_dsa": Family(
+        parameters=_MLA, adapter="mla", rope="interleaved", dialect="transformers"
+    ),
+    "dots3_note_text": Family(
+        layer_type="indexed_attention", parameters=_MLA, adapter="mla", rope="interleaved"
+    ),
+    "hy_v4": Family(
+        parameters=_MLA,
+        adapter="mla",
+        rope="half_split",
+        rope_slice="last",
+        dialect="transformers-hy-v4",
+    ),
+    "hy_v4_vl_text": Family(
+        layer_type="indexed_attention",
+        parameters=_MLA,
+        adapter="mla",
+        rope="interleaved_in_place",
+        rope_slice="last",
+        dialect="transformers-hy-v4",
+    ),
     "mistral_large4_text": Family(
-        ("hidden_states", "position_embeddings", "attention_mask", "position_ids", "cache"),
-        _mla_features(rotate_interleaved, "first"),
+        parameters=(_HIDDEN, _ROPE, _MASK, _POSITIONS, "cache"),
+        adapter="mla",
+        rope="interleaved",
+        dialect="transformers",
     ),
     "glm5_next_text": Family(
-        ("hidden_states", "q_resid", "attention_mask", "cache"),
-        None,
-        note="glm5_next scores pools of tokens and always adds a tail",
+        layer_type="indexed_attention",
+        parameters=(_HIDDEN, _QUERY, _MASK, "cache"),
+        no_features="glm5_next scores pools of tokens and always adds a tail",
+        dialect="transformers",
     ),
     "deepseek_v4": Family(
-        ("hidden_states", "q_resid", "position_ids", "cache", "layer_idx"),
-        deepseek_v4.features,
-        deepseek_v4.advance,
+        layer_type="compressed_sparse_attention",
+        ratio=4,
+        parameters=(_HIDDEN, _QUERY, _POSITIONS, "cache", "layer_idx"),
+        adapter="deepseek_v4",
+        rope="interleaved_in_place",
+        rope_slice="last",
         padding=False,
         sentinel=True,
+        dialect="transformers-v4",
     ),
-}
-
-# Models whose attention has a module called `indexer` that is not a lightning indexer.
-_REFUSED = {
-    "qwen4_exp_text": "its QSA indexer returns a token mask over mean-pooled blocks, not top-k"
-    " positions of a lightning indexer",
-    "minimax_m3_vl_text": "its indexer selects blocks per key-value head, not positions",
+    "qwen4_exp_text": Family(
+        refused="its QSA indexer returns a token mask over mean-pooled blocks, not top-k positions"
+        " of a lightning indexer"
+    ),
+    "minimax_m3_vl_text": Family(
+        refused="its indexer selects blocks per key-value head, not positions"
+    ),
 }
 
 
 def family_of(model_type: str) -> Family:
-    """The adapter of a (text) model type.
+    """The record of a (text) model type.
 
     Raises:
-        UnsupportedModelError: no adapter; the reason is given where one is known.
+        UnsupportedModelError: none, or one that says why no schedule can act on the family.
     """
-    if model_type in _REFUSED:
-        raise UnsupportedModelError(f"{model_type} is not supported: {_REFUSED[model_type]}")
-    if model_type not in FAMILIES:
+    family = FAMILIES.get(model_type)
+    if family is None:
+        supported = sorted(name for name, known in FAMILIES.items() if not known.refused)
         raise UnsupportedModelError(
             f"{model_type} is not supported: it has no lightning indexer known here"
-            f" (supported: {', '.join(sorted(FAMILIES))})"
+            f" (supported: {', '.join(supported)})"
         )
-    return FAMILIES[model_type]
+    if family.refused:
+        raise UnsupportedModelError(f"{model_type} is not supported: {family.refused}")
+    return family

@@ -22,7 +22,7 @@ from evalkit.dsa import (
     UnsupportedModelError,
     apply_schedule,
 )
-from evalkit.dsa.families.seam import Seam, seam
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from evalkit.dsa.indexer_metadata import IndexerFileError
 from evalkit.engines.hf import distributed
@@ -36,7 +36,7 @@ class HfEngine:
     def __init__(self, config: HfConfig) -> None:
         self.config = config
         self.model: Any = None
-        self._seam: Seam | None = None
+        self._seam: IndexerSites | None = None
         self._decoder: GreedyDecoder | None = None
         self._loaded: tuple[str, dict[str, Any]] | None = None
         self._last: AppliedSchedule | None = None
@@ -64,7 +64,7 @@ class HfEngine:
             raise EvalkitError(f"model {model}: cannot be loaded: {in_one_line(error)}") from error
         self.model = loaded.eval() if where else loaded.to(device).eval()
         try:
-            self._seam = seam(self.model)
+            self._seam = indexer_sites(self.model)
         except UnsupportedModelError:
             self._seam = None  # a model without indexers can still be a baseline
         self._decoder = GreedyDecoder(

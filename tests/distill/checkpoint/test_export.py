@@ -17,7 +17,7 @@ from distill.checkpoint.sharded import Checkpoint
 from distill.cli.main import app
 from distill.errors import DistillError
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from tests.distill.bases import BLOCK, in_fp8, indexers, sharded
 from tests.dsa.tiny import tokens
@@ -54,7 +54,7 @@ def test_the_exported_checkpoint_selects_the_same(tmp_path, family):
         expected = selections(model, schedule)
     fresh = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
     if family != "deepseek_v4":  # its config.json has no field for the layers of its own library
-        assert seam(fresh).layout.native == schedule
+        assert indexer_sites(fresh).layout.native == schedule
     found = selections(fresh, schedule)
     assert found[0].keys() == expected[0].keys() == set(schedule.full_layers)
     assert all(torch.equal(found[0][i], chosen) for i, chosen in expected[0].items())

@@ -10,14 +10,14 @@ from distill.init.ridge_regression import Gram, Regression
 from distill.models.forward import run
 from distill.models.student import Students
 from distill.validation.logit_kl import Criterion, arm_divergence, reference
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.distill.helpers import batch, digest, schedule_of, setup
 from tests.dsa.tiny import build
 
 
 def calls(model, some, layers, schedule=None):
     found = {}
-    schedule = schedule or seam(model).layout.native
+    schedule = schedule or indexer_sites(model).layout.native
     run(model, schedule, some, lambda o, c: found.update({o: c}), layers=layers)
     return found
 
@@ -42,7 +42,7 @@ def test_gram_equals_least_squares_on_stacked_rows():
 def test_a_candidate_is_the_least_squares_map_of_every_projection(family):
     model = build(family)
     some = batch(4, 64)
-    where = seam(model)
+    where = indexer_sites(model)
     _, students, plan = setup(model, f"1/{len(where.owners)}", layers=(0,))
     found = candidates(model, students, plan, [some], 0, 1e-6)
     last = len(where.owners) - 1
@@ -67,8 +67,8 @@ def test_a_candidate_is_the_least_squares_map_of_every_projection(family):
 
 def test_from_its_own_inputs_a_layer_gets_itself_back():
     model = build("deepseek_v32")
-    own = seam(model).owners[3].indexer
-    student = Students(seam(model), [3]).modules[3]
+    own = indexer_sites(model).owners[3].indexer
+    student = Students(indexer_sites(model), [3]).modules[3]
     regression = Regression(model, student)
     for seed in range(3):
         some = batch(4, 64, seed)
@@ -99,7 +99,7 @@ def test_the_best_candidate_stays_and_the_model_is_untouched():
     before = digest(model)
     some = [batch(2, 64, s) for s in (0, 1)]
     _, students, plan = setup(model, "1/4", layers=(4,))
-    original = reference(model, seam(model).layout.native, some)
+    original = reference(model, indexer_sites(model).layout.native, some)
     plain = arm_divergence(model, students, plan, original)
     choices = closed_form(
         model, students, plan, original, Criterion.of(plain, 1.0), plan_config(1e-2)
@@ -118,7 +118,7 @@ def test_the_best_candidate_stays_and_the_model_is_untouched():
 def test_candidates_are_judged_by_whole_forwards_of_the_arm(family, lag):
     """What stands in front of a layer runs once for all its candidates; nothing else changes."""
     model = build(family)
-    where = seam(model)
+    where = indexer_sites(model)
     some = [batch(2, 64, s) for s in (0, 1)]
     schedule, students, plan = setup(model, "1/2", lag)
     original = reference(model, where.layout.native, some)
@@ -155,7 +155,7 @@ def test_off_policy_inputs_come_from_the_original_forward():
     _, students, plan = setup(model, "1/4", layers=(4,), train={"states": "off_policy"})
     found = candidates(model, students, plan, [some], 4, 1e-6)["6"]
     seen = calls(model, some, [4, 6])
-    own = seam(model).owners[6].indexer
+    own = indexer_sites(model).owners[6].indexer
     exact = torch.linalg.lstsq(seen[4].hidden.flatten(0, 1), own.wk(seen[6].hidden).flatten(0, 1))
     assert torch.allclose(found["wk.weight"], exact.solution.T.detach(), atol=2e-3)
     _, students, plan = setup(model, "1/4", layers=(4,))

@@ -111,7 +111,7 @@ def test_layers_in_a_row_are_the_model(tmp_path, family, extra):
 
         def answer(call, number=number, layer=layer):
             if native.computes[number]:
-                features = layer.where.family.features(layer.indexer, call)
+                features = layer.where.features(layer.indexer, call)
                 chosen[number] = select(features, layer.indexer.index_topk)
             return chosen[native.source[number]]
 

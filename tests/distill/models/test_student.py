@@ -10,7 +10,7 @@ from distill.models.student import Students, reinitialise
 from distill.training.step import distil_batch
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.attention import attention_seen
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.distill.helpers import batch, digest, setup
 from tests.dsa.tiny import build
 
@@ -75,20 +75,20 @@ def test_micro_batches_do_not_change_sums_or_gradients():
 
 def test_students_act_in_the_models_precision_and_leave():
     model = build("deepseek_v32").to(torch.bfloat16).requires_grad_(False)
-    students = Students(seam(model), [0, 4])
-    own = [seam(model).owners[i].indexer for i in (0, 4)]
+    students = Students(indexer_sites(model), [0, 4])
+    own = [indexer_sites(model).owners[i].indexer for i in (0, 4)]
     assert all(p.dtype == torch.float32 for p in students.named().values())
     with pytest.raises(RuntimeError, match="stop"), students.acting():
-        inside = seam(model).owners[4].indexer
+        inside = indexer_sites(model).owners[4].indexer
         assert inside is not own[1]
         assert next(inside.parameters()).dtype == torch.bfloat16
         raise RuntimeError("stop")
-    assert [seam(model).owners[i].indexer for i in (0, 4)] == own
+    assert [indexer_sites(model).owners[i].indexer for i in (0, 4)] == own
 
 
 def test_unchanged_students_change_nothing():
     model = build("deepseek_v32")
-    students = Students(seam(model), [0, 4])
+    students = Students(indexer_sites(model), [0, 4])
     schedule = ReuseSchedule.uniform(8, "1/4")
     some = batch()
 
@@ -102,21 +102,21 @@ def test_unchanged_students_change_nothing():
 
 def test_chosen_tensors_and_missing_indexers():
     model = build("deepseek_v32")
-    students = Students(seam(model), [4])
+    students = Students(indexer_sites(model), [4])
     students.freeze_except(["wq_b"])
     assert list(students.named()) == ["4.wq_b.weight"]
     with pytest.raises(ScheduleError, match="no indexer tensor"):
         students.freeze_except(["nothing"])
     shared = build("glm_moe_dsa", indexer_types=["full", "shared"] * 4)
     with pytest.raises(ScheduleError, match="layer 1 has no indexer"):
-        Students(seam(shared), [1])
+        Students(indexer_sites(shared), [1])
 
 
 def test_random_starts_depend_on_the_seed_alone():
     model = build("deepseek_v32")
     states = []
     for seed in (0, 0, 1):
-        students = Students(seam(model), [0, 4])
+        students = Students(indexer_sites(model), [0, 4])
         reinitialise(students, seed)
         states.append(students.state())
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
@@ -133,5 +133,5 @@ def test_a_forward_that_stops_early_leaves_the_model_usable():
     )
     assert result is None
     assert seen == [0, 4]
-    with placed(seam(model), {}), attention_seen(model, lambda *_: None):
+    with placed(indexer_sites(model), {}), attention_seen(model, lambda *_: None):
         assert model(batch().ids).logits.shape[1] == 48

@@ -22,7 +22,7 @@ from distill.search.output import arm, worth_keeping
 from distill.search.recall_ranking import predicted_cost, recalls
 from evalkit.config.schedule import ScheduleConfig
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from tests.checkpoints import save
 from tests.distill.helpers import batch, features_of
 from tests.dsa.tiny import LAYERS, TOPK, build
@@ -61,7 +61,7 @@ def plain_loss(model, schedule, some):
 @pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "deepseek_v4"])
 def test_a_forward_that_begins_in_the_middle_is_the_whole_one(family):
     model, some = build(family), batch(2, 40)
-    where = seam(model)
+    where = indexer_sites(model)
     ids = where.layout.layer_ids
     forwards = dict(model.named_modules())
     first = ReuseSchedule.uniform(ids, 1)

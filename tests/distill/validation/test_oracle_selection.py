@@ -10,7 +10,7 @@ from distill.objective.teachers import IndexTeacher
 from distill.validation.logit_kl import reference
 from distill.validation.oracle_selection import given, oracle_selections, top_of_mean
 from evalkit.dsa import index_scores, select
-from evalkit.dsa.families.seam import seam
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.overlap import mass_recall
 from tests.distill.helpers import batch, digest, features_of, schedule_of
 from tests.dsa.tiny import TOPK, build
@@ -41,16 +41,16 @@ def test_without_sharing_the_oracle_changes_nothing(family):
     model = build(family)
     before = digest(model)
     some = [batch(2, 64)]
-    native = seam(model).layout.native
+    native = indexer_sites(model).layout.native
     original = reference(model, native, some)
 
     def within(b):
-        return given(seam(model), oracle_selections(model, native, b, native.full_layers))
+        return given(indexer_sites(model), oracle_selections(model, native, b, native.full_layers))
 
     found = original.divergence(model, native, within=within)
     assert found.max() < 1e-6
     assert digest(model) == before
-    assert "forward" not in vars(seam(model).owners[0].indexer)
+    assert "forward" not in vars(indexer_sites(model).owners[0].indexer)
 
 
 def test_nothing_captures_more_of_the_consumers():
@@ -79,7 +79,7 @@ def test_rows_of_each_phase_get_what_their_consumers_want():
 
 def test_one_consumer_can_be_asked_alone():
     model = build("deepseek_v32")
-    some, where = batch(), seam(model)
+    some, where = batch(), indexer_sites(model)
     schedule = schedule_of(model, "1/4")
     alone = oracle_selections(model, schedule, some, [0, 4], only={4: 6})
     both = oracle_selections(model, schedule, some, [0, 4])
