@@ -25,6 +25,7 @@ from distill.models.load import fingerprint, stored_dtypes, weight_files
 from distill.models.sizes import without_memory
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.export import export, read
+from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.indexer_checkpoint import CARD_FILE, load_indexer
 from evalkit.dsa.indexer_metadata import (
     SCHEDULE_FILE,
@@ -36,10 +37,9 @@ from evalkit.dsa.layout import layout
 
 BASE_CARD = "README.base.md"
 _FREQUENCY = ("index_topk_freq", "index_skip_topk_offset")
-# Engines that a checkpoint's config.json is for; the last one is transformers, by model type.
+# Engines that a checkpoint's config.json is for, besides transformers.
 _LAYERS = ("sglang", "vllm", "vllm-ascend")
-_C4 = ("vllm-ascend-v4", "vllm-v4-pr51209", "ascend-sglang-v4", "sglang-v4", "transformers-v4")
-_TRANSFORMERS = {"glm_moe_dsa": "transformers", "hy_v4": "transformers-hy-v4"}
+_C4 = ("vllm-ascend-v4", "vllm-v4-pr51209", "ascend-sglang-v4", "sglang-v4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ def settings_for(
         )
     everywhere = schedule.layer_ids == tuple(range(len(schedule)))
     found: dict[str, Any] = {}
-    ours = _TRANSFORMERS.get(where.model_type, "transformers-v32")
-    notes, engines = [], (*_LAYERS, ours) if everywhere else _C4
+    ours = family_of(where.model_type).dialect
+    notes, engines = [], (*(_LAYERS if everywhere else _C4), ours)
     for engine in engines:
         try:
             made = export(schedule, engine=engine, native=native, enabled=True).overrides

@@ -29,7 +29,7 @@ from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.check import check_arm
 from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
-from evalkit.engagement.server_info import Web
+from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import warn_plain_http
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from evalkit.engines.openai.wire import Wire
@@ -266,6 +266,6 @@ def _drive(
 def _counters(candidate: Candidate) -> Mapping[str, float]:
     found = []
     for url in candidate.urls:
-        with Web(url, candidate.engine.key) as web:
+        with JsonClient(url, candidate.engine.key) as web:
             found.append(read_counters(web))
     return added(found)

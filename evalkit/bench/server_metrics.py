@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evalkit.engagement.server_info import Web
+from evalkit.engagement.server_info import JsonClient
 
 _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+([0-9.eE+-]+)(?:\s+\d+)?$")
 # Prometheus names (vLLM; SGLang with --enable-metrics) and what they count.
@@ -25,7 +25,7 @@ _NAMES = {
 }
 
 
-def read_counters(web: Web) -> dict[str, float]:
+def read_counters(web: JsonClient) -> dict[str, float]:
     """Counters of one server; what it does not tell is left out."""
     found: dict[str, float] = {}
     for line in (web.text("/metrics") or "").splitlines():

@@ -1,10 +1,9 @@
-"""What `evalkit check` prints."""
+"""Text of `evalkit check`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.run import RunConfig
@@ -12,9 +11,9 @@ from evalkit.config.server import OpenAIServerConfig, ServerConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
-from evalkit.engagement.check import check_arm, launch_of, read_server
-from evalkit.engagement.findings import NOT_ENGAGED, Check
-from evalkit.engagement.server_info import Report
+from evalkit.engagement.check import check_arm, launch_of
+from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
+from evalkit.engagement.server_info import ServerInfo, read_server
 from evalkit.engines.openai.api_keys import read_key
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from evalkit.run.store import RunStore
@@ -43,7 +42,7 @@ def check_lines(
         yield from _start_lines(recipe, arm)
         return
     if recipe is None:
-        yield from _report_lines(read_server(url, read_key(None, None)))
+        yield from _server_lines(read_server(url, read_key(None, None)))
         return
     config = load(recipe, RunConfig)
     chosen = _arm(config, arm)
@@ -55,16 +54,16 @@ def check_lines(
     engine.load(resolve_model(chosen.model or config.model or "", base_dir))
     native = engine.native()
     schedule = None if native is None else chosen.schedule(native)
-    found = check_arm(
+    result = check_arm(
         engine,
         chosen.model_copy(update={"server": server}),
         schedule,
         _entries(out or Path("runs") / recipe.stem),
     )
-    yield from _check_lines(found)
-    if found.verdict == NOT_ENGAGED:
-        start = f"; start it as: {found.launch}" if found.launch else ""
-        raise EvalkitError(f"arm {chosen.name}: not engaged: {found.reason}{start}")
+    yield from _check_lines(result)
+    if result.verdict == NOT_ENGAGED:
+        start = f"; start it as: {result.launch}" if result.launch else ""
+        raise EvalkitError(f"arm {chosen.name}: not engaged: {result.reason}{start}")
 
 
 def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
@@ -72,30 +71,30 @@ def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
     config = load(recipe, RunConfig)
     for arm in config.arms if name is None else [_arm(config, name)]:
         model = resolve_model(arm.model or config.model or "", recipe.resolve().parent)
-        found = model_layout(model)
-        if found is None:
+        layout = model_layout(model)
+        if layout is None:
             raise EvalkitError(f"arm {arm.name}: {model} has no lightning indexer")
-        schedule = arm.schedule(found.native)
-        line = launch_of(arm, schedule, found.native, model, model_type=found.model_type)
+        schedule = arm.schedule(layout.native)
+        line = launch_of(arm, schedule, layout, model)
         yield f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)} full"
-        yield line or "# server.engine is not set: the language of its settings is not known"
+        yield line or "# server.engine is not set: the dialect of its settings is not known"
 
 
-def _report_lines(report: Report) -> Iterator[str]:
-    yield f"server     {report.kind} {report.version}".rstrip()
-    yield f"models     {', '.join(report.models) or 'none'}"
-    yield f"overrides  {'not told' if report.overrides is None else dict(report.overrides)}"
-    for name, value in report.settings.items():
+def _server_lines(info: ServerInfo) -> Iterator[str]:
+    yield f"server     {info.kind} {info.version}".rstrip()
+    yield f"models     {', '.join(info.models) or 'none'}"
+    yield f"overrides  {'not told' if info.overrides is None else dict(info.overrides)}"
+    for name, value in info.settings.items():
         yield f"           {name} = {value}"
 
 
-def _check_lines(found: Check) -> Iterator[str]:
-    for finding in found.findings:
+def _check_lines(check: ArmCheck) -> Iterator[str]:
+    for finding in check.findings:
         mark = _SIGNS[finding.holds]
         yield f"{mark} {finding.what:<10} {finding.text}{' (proof)' if finding.proof else ''}"
-    if found.launch:
-        yield f"launch     {found.launch}"
-    yield f"verdict    {found.verdict}: {found.reason}"
+    if check.launch:
+        yield f"launch     {check.launch}"
+    yield f"verdict    {check.verdict}: {check.reason}"
 
 
 def _arm(config: RunConfig, name: str | None) -> ArmConfig:
@@ -110,6 +109,6 @@ def _engine_config(config: RunConfig) -> OpenAIServerConfig:
     return config.engine if isinstance(config.engine, OpenAIServerConfig) else OpenAIServerConfig()
 
 
-def _entries(directory: Path) -> Sequence[Mapping[str, Any]]:
+def _entries(directory: Path) -> Sequence[Mapping[str, object]]:
     store = RunStore(directory)
     return list(store.read_run()["arms"]) if store.exists else []

@@ -1,9 +1,9 @@
 """A behavioural probe: greedy continuations of prompts that are longer than a selection.
 
-No server cooperation is needed. Below `index_topk` tokens (DeepSeek-V4: 4 × it) every schedule is
-exact, so the prompts are longer. Continuations that are equal under two schedules say that the
-setting probably did nothing; different ones say that it did something. Between two starts of one
-server they give the noise floor.
+No server cooperation is needed. Up to `Layout.dense_tokens` tokens every schedule is exact, so the
+prompts are longer. Continuations that are equal under two schedules say that the setting probably
+did nothing; different ones say that it did something. Between two starts of one server they give
+the noise floor.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from evalkit.core.types import Completion, Prompt, Sample
+from evalkit.core.types import Completion, Prompt, Sample, Tokenizer
 from evalkit.prompts.renderer import ChatRenderer
 
 _WORDS = (
@@ -21,12 +20,12 @@ _WORDS = (
     *("quiet", "towns", "where", "people", "count", "ships", "boats", "letters", "numbers"),
     *("stones", "rings", "lamps", "doors", "stairs", "roofs", "gardens", "horses", "birds"),
 )
-MARGIN = 1.25  # prompts are so much longer than the reach of a selection
+MARGIN = 1.25  # prompts are so much longer than the longest dense sequence
 LEAST = 64  # tokens beyond it at least
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeAgreement:
     """Two sets of continuations side by side.
 
     Attributes:
@@ -43,32 +42,36 @@ class ProbeResult:
         return self.compared > 0 and self.equal == self.compared
 
 
-def reach(config: Mapping[str, Any]) -> int:
-    """Tokens up to which every schedule is exact; 0 for a model without selections."""
-    text = config.get("text_config") or config
-    topk = int(text.get("index_topk") or 0)
-    return 4 * topk if text.get("model_type") == "deepseek_v4" else topk
-
-
 def probe_prompts(
-    tokenizer: Any, config: Mapping[str, Any], count: int, new_tokens: int
+    tokenizer: Tokenizer,
+    dense_tokens: int,
+    count: int,
+    new_tokens: int,
+    *,
+    max_positions: int | None = None,
 ) -> list[Prompt]:
-    """Seeded prompts of words, longer than the reach of a selection."""
-    beyond = reach(config)
-    size = max(int(beyond * MARGIN), beyond + LEAST)
-    limit = (config.get("text_config") or config).get("max_position_embeddings")
-    if limit:
-        size = min(size, int(limit) - new_tokens - 1)
+    """Seeded prompts of words, longer than the longest dense sequence.
+
+    Args:
+        tokenizer: of the model.
+        dense_tokens: longest sequence that indexers select whole; 0 for a model without.
+        count: how many prompts.
+        new_tokens: budget of each continuation.
+        max_positions: of the model; prompt and continuation stay within.
+    """
+    size = max(int(dense_tokens * MARGIN), dense_tokens + LEAST)
+    if max_positions:
+        size = min(size, max_positions - new_tokens - 1)
     renderer = ChatRenderer(tokenizer)
-    found = []
+    prompts = []
     for number in range(count):
         text = _text(tokenizer, random.Random(number), size)
         sample = Sample(f"probe/{number}", "probe", text, ("x",), "none", new_tokens, chat=False)
-        found.append(renderer.render(sample))
-    return found
+        prompts.append(renderer.render(sample))
+    return prompts
 
 
-def _text(tokenizer: Any, rng: random.Random, size: int) -> str:
+def _text(tokenizer: Tokenizer, rng: random.Random, size: int) -> str:
     """Words that come to `size` tokens or a few less."""
     words = [rng.choice(_WORDS) for _ in range(size)]
     low, high = 1, size
@@ -79,12 +82,12 @@ def _text(tokenizer: Any, rng: random.Random, size: int) -> str:
     return " ".join(words[:low])
 
 
-def results(completions: Sequence[Completion]) -> dict[str, str]:
-    """Continuations by prompt, without those that failed."""
+def continuations(completions: Sequence[Completion]) -> dict[str, str]:
+    """Text by prompt, without the requests that failed."""
     return {c.sample_id: c.text for c in completions if c.finish_reason != "error"}
 
 
-def compare(one: Mapping[str, str], two: Mapping[str, str]) -> ProbeResult:
-    """Continuations that both have, and how many agree."""
+def agreement(one: Mapping[str, str], two: Mapping[str, str]) -> ProbeAgreement:
+    """How many of the continuations that both have agree."""
     both = [i for i in one if i in two]
-    return ProbeResult(sum(one[i] == two[i] for i in both), len(both))
+    return ProbeAgreement(sum(one[i] == two[i] for i in both), len(both))

@@ -3,60 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.server import CUSTOM, ServerConfig
+from evalkit.config.server import CUSTOM
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import read
-from evalkit.engagement.behavioral_probe import compare
+from evalkit.dsa.families.registry import FAMILIES
+from evalkit.dsa.json_types import JsonObject
+from evalkit.engagement.behavioral_probe import agreement
 from evalkit.engagement.findings import Finding
-from evalkit.engagement.server_info import REUSE_FIELDS, Report
-from evalkit.engagement.server_logs import LogFacts
+from evalkit.engagement.server_info import REUSE_FIELDS, ServerInfo
+from evalkit.engagement.server_logs import LogFacts, LoggedSchedule
 
 
 def is_off(arm: ArmConfig, schedule: ReuseSchedule | None, native: ReuseSchedule | None) -> bool:
     """Whether the arm runs the checkpoint's own schedule with nothing switched on."""
-    enabled = arm.server.enabled if arm.server else None
-    custom = arm.server is not None and arm.server.engine == CUSTOM
-    return schedule == native and not enabled and not (custom and _has_own_start(arm.server))
-
-
-def _has_own_start(server: ServerConfig | None) -> bool:
-    return server is not None and bool(server.environment or server.flags or server.markers)
-
-
-_TRANSFORMERS = {
-    "glm_moe_dsa": "transformers",
-    "hy_v4": "transformers-hy-v4",
-    "deepseek_v32": "transformers-v32",
-    "deepseek_v4": "transformers-v4",
-}
+    server = arm.server
+    if server is None or schedule != native:
+        return schedule == native
+    custom_start = server.environment or server.flags or server.markers
+    return not server.enabled and not (server.engine == CUSTOM and custom_start)
 
 
 def dialect_of(arm: ArmConfig, kind: str, schedule: ReuseSchedule, model_type: str) -> str | None:
-    """Language of the arm's settings: named, or the only one that fits such a server."""
+    """Dialect of the arm's settings: named, or the only one that fits such a server."""
     if arm.server is not None and arm.server.engine is not None:
         return arm.server.engine
     if kind == "transformers":
-        return _TRANSFORMERS.get(model_type)
-    everything = schedule.layer_ids == tuple(range(len(schedule)))
-    return kind if kind in ("sglang", "vllm") and everything else None
+        family = FAMILIES.get(model_type)
+        return None if family is None or family.refused else family.dialect
+    return kind if kind in ("sglang", "vllm") and schedule.every_layer else None
 
 
-def model_finding(arm: ArmConfig, model: str, report: Report) -> Finding:
+def model_finding(arm: ArmConfig, model: str, info: ServerInfo) -> Finding:
     """Does the server serve the arm's checkpoint?"""
     named = arm.server.served_model if arm.server else None
-    if named is not None and named in report.models:
+    if named is not None and named in info.models:
         return Finding("model", True, f"serves {named}, as the arm names it")
-    if not report.models:
+    if not info.models:
         return Finding("model", None, "the server lists no model")
     wanted = Path(model).name.lower()
-    if any(Path(name).name.lower() == wanted for name in report.models):
+    if any(Path(name).name.lower() == wanted for name in info.models):
         return Finding("model", True, f"serves {wanted}")
-    listed = ", ".join(report.models)
+    listed = ", ".join(info.models)
     return Finding("model", False, f"serves {listed}, the arm wants {model} (or set served_model)")
 
 
@@ -64,53 +56,65 @@ def overrides_finding(
     arm: ArmConfig,
     schedule: ReuseSchedule,
     native: ReuseSchedule,
-    report: Report,
-    overrides: Mapping[str, Any] | None,
-    own: Mapping[str, Any],
+    info: ServerInfo,
+    overrides: JsonObject | None,
+    config: JsonObject,
 ) -> Finding:
-    """Do the settings that the server was started with mean the arm's schedule, layer by layer?"""
-    engine = dialect_of(arm, report.kind, schedule, str(own.get("model_type", "")))
+    """Do the settings that the server was started with mean the arm's schedule, layer by layer?
+
+    Args:
+        arm: under test.
+        schedule: of the arm.
+        native: of its checkpoint.
+        info: the server in its own words.
+        overrides: of the server, by its own words or its log; None where it does not tell.
+        config: the checkpoint's config.json as written.
+    """
+    model_type = str(config.get("model_type", ""))
+    engine = dialect_of(arm, info.kind, schedule, model_type)
     if engine == CUSTOM or overrides is None:
         custom = "a build of its own: markers in its log decide"
         text = custom if engine == CUSTOM else "the server does not tell its overrides"
         return Finding("overrides", None, text)
-    asked = [name for name in REUSE_FIELDS if overrides.get(name) is not None]
-    if is_off(arm, schedule, native) and report.kind != "transformers":
-        return _off_finding(asked, overrides)
+    requested = [name for name in REUSE_FIELDS if overrides.get(name) is not None]
+    if is_off(arm, schedule, native) and info.kind != "transformers":
+        return _off_finding(requested, overrides)
     if engine is None:
         known = ", ".join(name for name, row in DIALECTS.items() if row.launch)
         return Finding("overrides", None, f"set server.engine, whose settings these are: {known}")
     try:
-        found = read({**own, **overrides}, engine=engine, layers=schedule.layer_ids, native=native)
+        effective = read(
+            {**config, **overrides}, engine=engine, layers=schedule.layer_ids, native=native
+        )
     except ScheduleError as error:
         return Finding("overrides", False, f"the overrides cannot run: {error}")
     enabled = arm.server is not None and arm.server.enabled
-    problem = _difference(found.schedule, schedule, engine)
-    if not problem and enabled and not asked:
+    problem = _difference(effective.schedule, schedule, engine)
+    if not problem and enabled and not requested:
         problem = "reuse is off, the arm wants it on (frequency 1 is another code path than off)"
-    warnings = "".join(f"; {warning}" for warning in found.warnings)
+    warnings = "".join(f"; {warning}" for warning in effective.warnings)
     text = f"its settings give full layers {_ids(schedule.full_layer_ids)}{warnings}"
     # transformers builds no indexer where a layer is shared: there the settings are the proof.
-    proof = not problem and report.kind == "transformers"
+    proof = not problem and info.kind == "transformers"
     return Finding("overrides", not problem, problem or text, proof)
 
 
-def _off_finding(asked: Sequence[str], overrides: Mapping[str, Any]) -> Finding:
-    if asked:
-        given = ", ".join(f"{name} = {overrides[name]!r}" for name in asked)
-        text = f"the arm wants reuse off, the server was started with {given}"
+def _off_finding(requested: Sequence[str], overrides: JsonObject) -> Finding:
+    if requested:
+        settings = ", ".join(f"{name} = {overrides[name]!r}" for name in requested)
+        text = f"the arm wants reuse off, the server was started with {settings}"
         return Finding("overrides", False, text)
     return Finding("overrides", True, "no reuse setting is set", proof=True)
 
 
-def _difference(found: ReuseSchedule, wanted: ReuseSchedule, engine: str) -> str:
+def _difference(effective: ReuseSchedule, wanted: ReuseSchedule, engine: str) -> str:
     """What is wrong with the layers that run; "" where they are the arm's (a lag aside)."""
-    if found.computes == wanted.computes:
+    if effective.computes == wanted.computes:
         return ""
-    same_count = sum(found.computes) == sum(wanted.computes)
+    same_count = sum(effective.computes) == sum(wanted.computes)
     equal = " (as many, and not the same)" if same_count else ""
     return (
-        f"{engine} runs full layers {_ids(found.full_layer_ids)}, the arm wants"
+        f"{engine} runs full layers {_ids(effective.full_layer_ids)}, the arm wants"
         f" {_ids(wanted.full_layer_ids)}{equal}"
     )
 
@@ -119,21 +123,8 @@ def log_findings(
     arm: ArmConfig, schedule: ReuseSchedule, off: bool, facts: LogFacts
 ) -> Iterator[Finding]:
     """Printed schedules, markers of every rank, fallbacks."""
-    shared = schedule.shared_layer_ids
-    for layers, skipped, ids in facts.schedules:
-        wrong = []
-        if layers is not None and layers != len(schedule):
-            wrong.append(f"{layers} layers, not {len(schedule)}")
-        if skipped is not None and skipped != len(shared):
-            wrong.append(f"{skipped} reusing layers, not {len(shared)}")
-        if ids is not None and ids != shared:
-            wrong.append(f"reusing layers {_ids(ids)}, not {_ids(shared)}")
-        if wrong:
-            yield Finding("log", False, f"the log has {'; '.join(wrong)}")
-        elif ids is not None:
-            yield Finding("log", True, f"the log has reusing layers {_ids(ids)}", proof=True)
-        else:
-            yield Finding("log", True, "the log has as many reusing layers")
+    for logged in facts.schedules:
+        yield _logged_finding(schedule, logged)
     if not off:
         for line in facts.fallbacks[:1]:
             more = f" (and {len(facts.fallbacks) - 1} more)" if len(facts.fallbacks) > 1 else ""
@@ -143,58 +134,91 @@ def log_findings(
         yield Finding("log", None, note)
 
 
+def _logged_finding(schedule: ReuseSchedule, logged: LoggedSchedule) -> Finding:
+    shared, problems = schedule.shared_layer_ids, []
+    if logged.layers not in (None, len(schedule)):
+        problems.append(f"{logged.layers} layers, not {len(schedule)}")
+    if logged.shared not in (None, len(shared)):
+        problems.append(f"{logged.shared} reusing layers, not {len(shared)}")
+    if logged.shared_ids not in (None, shared):
+        problems.append(f"reusing layers {_ids(logged.shared_ids or ())}, not {_ids(shared)}")
+    if problems:
+        return Finding("log", False, f"the log has {'; '.join(problems)}")
+    if logged.shared_ids is not None:
+        return Finding("log", True, f"the log has reusing layers {_ids(shared)}", proof=True)
+    return Finding("log", True, "the log has as many reusing layers")
+
+
 def _marker_findings(arm: ArmConfig, facts: LogFacts) -> Iterator[Finding]:
     server = arm.server
-    wanted = server.ranks if server is not None else None
-    found = dict(facts.markers)
-    if not found and server is not None and server.engine == CUSTOM:
-        found = {"captured": facts.captured}
-    for marker, ranks in found.items():
+    expected = server.ranks if server is not None else None
+    markers = dict(facts.markers)
+    if not markers and server is not None and server.engine == CUSTOM:
+        markers = {"captured": facts.captured}
+    for marker, ranks in markers.items():
         numbered = {rank for rank in ranks if rank is not None}
         count = len(numbered) or len(ranks)
-        enough = count >= (wanted or 1)
-        who = f"{count} of {wanted} ranks" if wanted else f"{count} ranks"
+        enough = count >= (expected or 1)
+        who = f"{count} of {expected} ranks" if expected else f"{count} ranks"
         yield Finding("log", enough, f"marker {marker!r}: written by {who}", proof=enough)
 
 
+@dataclass(frozen=True, slots=True)
+class ProbedArm:
+    """An arm that was probed before.
+
+    Attributes:
+        name: of the arm.
+        schedule: as text.
+        continuations: by probe prompt.
+    """
+
+    name: str
+    schedule: str
+    continuations: Mapping[str, str]
+
+
+def probed_arms(entries: Sequence[Mapping[str, object]]) -> list[ProbedArm]:
+    """Arms of run.json that hold continuations."""
+    arms = []
+    for entry in entries:
+        check, schedule = entry.get("check"), entry.get("schedule")
+        probe = check.get("probe") if isinstance(check, Mapping) else None
+        if isinstance(probe, Mapping) and probe:
+            text = schedule.get("text", "") if isinstance(schedule, Mapping) else ""
+            arms.append(ProbedArm(str(entry["name"]), str(text), probe))
+    return arms
+
+
 def probe_findings(
-    arm: str,
-    probe: Mapping[str, str],
-    deterministic: bool,
-    schedule: str,
-    entries: Sequence[Mapping[str, Any]],
-    configured: bool,
+    probed: ProbedArm, others: Sequence[ProbedArm], *, deterministic: bool, configured: bool
 ) -> Iterator[Finding]:
     """Continuations beside those of other arms, and of this one before a restart.
 
     Args:
-        arm: name.
-        probe: its continuations.
+        probed: the arm, as it answers now.
+        others: arms probed before, this one among them.
         deterministic: whether it gave the same twice just now.
-        schedule: its schedule as text.
-        entries: arms of run.json.
         configured: whether the server's settings are the arm's; different continuations then
             show them at work.
     """
     if not deterministic:
         text = "the server gives other continuations the second time: the probe shows nothing"
         yield Finding("probe", None, text)
-    for entry in entries:
-        other = (entry.get("check") or {}).get("probe") or {}
-        found = compare(probe, other)
-        if found.compared == 0:
+    for other in others:
+        agreed = agreement(probed.continuations, other.continuations)
+        share = f"{agreed.equal} of {agreed.compared} continuations"
+        if agreed.compared == 0:
             continue
-        name, share = entry["name"], f"{found.equal} of {found.compared}"
-        theirs = (entry.get("schedule") or {}).get("text", "")
-        if name == arm:
-            yield Finding("probe", None, f"{share} continuations are those before the restart")
-        elif theirs == schedule:
-            yield Finding("probe", None, f"{share} continuations equal {name}'s (same schedule)")
-        elif found.same:
-            text = f"all continuations equal {name}'s: the setting probably did nothing"
+        if other.name == probed.name:
+            yield Finding("probe", None, f"{share} are those before the restart")
+        elif other.schedule == probed.schedule:
+            yield Finding("probe", None, f"{share} equal {other.name}'s (same schedule)")
+        elif agreed.same:
+            text = f"all continuations equal {other.name}'s: the setting probably did nothing"
             yield Finding("probe", None, text)
         elif deterministic:
-            text = f"{share} continuations equal {name}'s: the setting acts"
+            text = f"{share} equal {other.name}'s: the setting acts"
             yield Finding("probe", True, text, proof=configured)
 
 

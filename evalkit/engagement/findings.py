@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 ENGAGED, NOT_ENGAGED, UNKNOWN = "engaged", "not engaged", "unknown"
 
@@ -27,8 +28,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """What was found out about an arm before it answers.
+class ArmCheck:
+    """The check of an arm's servers before it answers.
 
     Attributes:
         arm: its name.
@@ -41,7 +42,7 @@ class Check:
 
     arm: str
     findings: tuple[Finding, ...]
-    servers: tuple[Mapping[str, Any], ...] = ()
+    servers: tuple[JsonObject, ...] = ()
     probe: Mapping[str, str] = field(default_factory=dict)
     deterministic: bool | None = None
     launch: str = ""
@@ -56,7 +57,7 @@ class Check:
         """Why, in one line."""
         return reason(self.findings)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """For run.json."""
         return {
             "verdict": self.verdict,
@@ -85,7 +86,6 @@ def reason(findings: Sequence[Finding]) -> str:
         return "; ".join(f.text for f in findings if f.holds is False)
     if outcome == ENGAGED:
         return "; ".join(f.text for f in findings if f.holds and f.proof)
-    asked = any(f.what == "overrides" and f.holds for f in findings)
-    first = "asked for, not proved" if asked else "not proved"
-    rest = [f.text for f in findings if f.holds is None]
-    return "; ".join([first, *rest])
+    requested = any(f.what == "overrides" and f.holds for f in findings)
+    first = "asked for, not proved" if requested else "not proved"
+    return "; ".join([first, *(f.text for f in findings if f.holds is None)])

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonObject
 
 Selections = NDArray[np.int32]
 
@@ -57,7 +57,7 @@ class TopkProof:
         return f"every shared layer reads its source's selection in {self.rows} tokens{more}"
 
 
-def decode(meta_info: Mapping[str, Any], layers: int) -> Selections | None:
+def decode(meta_info: JsonObject, layers: int) -> Selections | None:
     """Selections [tokens, layers, top-k] of a reply; None where it has none or they do not fit."""
     raw = meta_info.get("indexer_topk")
     if not isinstance(raw, str):
@@ -66,21 +66,22 @@ def decode(meta_info: Mapping[str, Any], layers: int) -> Selections | None:
         flat = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<i4")
     except (binascii.Error, ValueError):
         return None
-    tokens = int(meta_info.get("prompt_tokens", 0)) + int(meta_info.get("completion_tokens", 0)) - 1
+    counts = [meta_info.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    tokens = sum(count for count in counts if isinstance(count, int)) - 1
     if tokens < 1 or flat.size == 0 or flat.size % (tokens * layers):
         return None
     return flat.reshape(tokens, layers, -1).astype(np.int32)
 
 
-def prove(selections: Selections, schedule: ReuseSchedule, *, seen: int = 1) -> TopkProof:
+def prove(selections: Selections, schedule: ReuseSchedule, *, ratio: int = 1) -> TopkProof:
     """Compare every layer's selections with what the schedule says.
 
     Args:
         selections: [tokens, layers, top-k].
         schedule: without lag; its ordinals count the layers of `selections`.
-        seen: tokens per selectable position (4 for DeepSeek-V4's compressed entries).
+        ratio: tokens per selectable position.
     """
-    positions = (np.arange(selections.shape[0]) + 1) // seen
+    positions = (np.arange(selections.shape[0]) + 1) // ratio
     rows = selections[positions > selections.shape[2]]
     if rows.shape[0] == 0:
         return TopkProof(0, (), (), False)
@@ -97,7 +98,7 @@ def prove(selections: Selections, schedule: ReuseSchedule, *, seen: int = 1) -> 
     return TopkProof(rows.shape[0], tuple(differing), tuple(copied), order and not differing)
 
 
-def request_body(token_ids: Sequence[int], new_tokens: int) -> dict[str, Any]:
+def request_body(token_ids: Sequence[int], new_tokens: int) -> JsonObject:
     """Body of the native ``/generate`` call."""
     return {
         "input_ids": list(token_ids),

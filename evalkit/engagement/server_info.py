@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
-from evalkit.core.errors import EvalkitError
+from evalkit.core.errors import EvalkitError, in_one_line
+from evalkit.core.model_info import read_config
+from evalkit.dsa.config_fields import text_config
+from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.api_keys import Key
 
 REUSE_FIELDS = (
@@ -22,11 +24,12 @@ _SGLANG_SETTINGS = (
     *("enable_return_indexer_topk", "speculative_algorithm", "kv_cache_dtype"),
     *("enable_cache_report", "disaggregation_mode", "disable_cuda_graph"),
 )
+_VLLM_SETTINGS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ServerInfo:
     """A server in its own words.
 
     Attributes:
@@ -42,11 +45,11 @@ class Report:
     kind: str
     version: str = ""
     models: tuple[str, ...] = ()
-    overrides: Mapping[str, Any] | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: JsonObject | None = None
+    settings: JsonObject = field(default_factory=dict)
 
-    def facts(self) -> dict[str, Any]:
-        """For run.json."""
+    def facts(self) -> dict[str, JsonValue]:
+        """For run.json: no address."""
         return {
             "kind": self.kind,
             "version": self.version,
@@ -56,8 +59,8 @@ class Report:
         }
 
 
-class Web:
-    """GET and POST of JSON beside the OpenAI endpoints; what is not there is None."""
+class JsonClient:
+    """GET and POST of JSON beside the OpenAI endpoints; None for paths that a server lacks."""
 
     def __init__(self, url: str, key: Key) -> None:
         root = url.rstrip("/").removesuffix("/v1")
@@ -66,109 +69,135 @@ class Web:
         self._key = key
         self._client = httpx2.Client(base_url=root, headers=headers, timeout=_SECONDS)
 
-    def __enter__(self) -> Web:
+    def __enter__(self) -> JsonClient:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, path: str) -> Any:
-        """JSON of a path; None where the server has no such thing.
+    def get(self, path: str) -> JsonValue:
+        """JSON of a path; None where the server has no such path, or it is not JSON.
 
         Raises:
             EvalkitError: the server cannot be reached.
         """
         text = self.text(path)
-        try:
-            return None if text is None else json.loads(text)
-        except ValueError:
-            return None
+        return None if text is None else _parsed(text)
 
     def text(self, path: str) -> str | None:
-        """Text of a path; None where the server has no such thing."""
+        """Text of a path; None where the server has no such path.
+
+        Raises:
+            EvalkitError: the server cannot be reached, or refuses the key.
+        """
         try:
             response = self._client.get(path)
         except httpx2.HTTPError as error:
-            why = self._key.scrub(" ".join(str(error).split()) or type(error).__name__)
-            raise EvalkitError(f"{self.url}: no answer: {why}") from None
+            raise EvalkitError(
+                f"{self.url}: no answer: {self._key.scrub(in_one_line(error))}"
+            ) from None
         if response.status_code in (401, 403):
             raise EvalkitError(f"{self.url}: the server refuses the key ({response.status_code})")
         return response.text if response.status_code == 200 else None
 
-    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
-        """JSON answer to a JSON body; None where the server has no such thing."""
+    def post(self, path: str, body: JsonObject, seconds: float) -> JsonValue:
+        """JSON answer to a JSON body; None where there is none."""
         try:
             response = self._client.post(path, json=dict(body), timeout=seconds)
-            return response.json() if response.status_code == 200 else None
-        except (httpx2.HTTPError, ValueError):
+        except httpx2.HTTPError:
             return None
+        return _parsed(response.text) if response.status_code == 200 else None
 
 
-def read_report(web: Web) -> Report:
-    """Ask a server what it is.
+def read_server(url: str, key: Key) -> ServerInfo:
+    """What the server at an address reports of itself.
 
     Raises:
         EvalkitError: it cannot be reached, or refuses the key.
     """
-    listing = web.get("/v1/models") or {}
-    entries = [e for e in listing.get("data") or [] if isinstance(e, dict)]
-    models = tuple(
-        dict.fromkeys(str(e[k]) for e in entries for k in ("id", "root") if e.get(k) is not None)
-    )
-    info = web.get("/server_info?config_format=json") or web.get("/get_server_info")
-    if isinstance(info, dict) and "json_model_override_args" in info:
-        return _sglang(web.url, models, info)
-    if isinstance(info, dict) and "vllm_config" in info:
-        version = (web.get("/version") or {}).get("version", "")
-        return _vllm(web.url, models, str(version), info["vllm_config"])
-    if any(isinstance(e.get("status"), dict) and "value" in e["status"] for e in entries):
-        return Report(web.url, "transformers", "", models, _own_config(models))
-    version = web.get("/version")
-    if isinstance(version, dict) or any(e.get("owned_by") == "vllm" for e in entries):
-        return _vllm(web.url, models, str((version or {}).get("version", "")), None)
-    return Report(web.url, "unknown", "", models)
+    with JsonClient(url, key) as client:
+        return read_server_info(client)
 
 
-def _sglang(url: str, models: tuple[str, ...], info: Mapping[str, Any]) -> Report:
-    return Report(
+def read_server_info(client: JsonClient) -> ServerInfo:
+    """What a server reports of itself.
+
+    Raises:
+        EvalkitError: it cannot be reached, or refuses the key.
+    """
+    listing = as_list(as_object(client.get("/v1/models")).get("data"))
+    entries = [as_object(entry) for entry in listing]
+    models = _distinct([entry.get(key) for entry in entries for key in ("id", "root")])
+    info = as_object(client.get("/server_info?config_format=json"))
+    info = info or as_object(client.get("/get_server_info"))
+    if "json_model_override_args" in info:
+        return _sglang(client.url, models, info)
+    if "vllm_config" in info:
+        version = as_object(client.get("/version")).get("version", "")
+        return _vllm(client.url, models, str(version), info["vllm_config"])
+    if any("value" in as_object(entry.get("status")) for entry in entries):
+        return ServerInfo(client.url, "transformers", "", models, _served_config(models))
+    version = client.get("/version")
+    if isinstance(version, dict) or any(entry.get("owned_by") == "vllm" for entry in entries):
+        return _vllm(client.url, models, str(as_object(version).get("version", "")), None)
+    return ServerInfo(client.url, "unknown", "", models)
+
+
+def _sglang(url: str, models: Sequence[str], info: JsonObject) -> ServerInfo:
+    return ServerInfo(
         url,
         "sglang",
         str(info.get("version", "")),
-        tuple(dict.fromkeys([*models, str(info.get("model_path", ""))])),
+        _distinct([*models, info.get("model_path")]),
         _overrides(info.get("json_model_override_args")),
         {name: info[name] for name in _SGLANG_SETTINGS if name in info},
     )
 
 
-def _vllm(url: str, models: tuple[str, ...], version: str, config: Any) -> Report:
+def _vllm(url: str, models: tuple[str, ...], version: str, config: JsonValue) -> ServerInfo:
     """vLLM tells its configuration in development mode only (VLLM_SERVER_DEV_MODE=1)."""
-    overrides, settings = None, {}
-    if isinstance(config, dict):
-        model = config.get("model_config") or {}
-        overrides = _overrides(model.get("hf_overrides") or {})
-        models = tuple(dict.fromkeys([*models, str(model.get("model", ""))]))
-        parallel = config.get("parallel_config") or {}
-        kept = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-        settings = {name: parallel[name] for name in kept if name in parallel}
-    return Report(url, "vllm", version, models, overrides, settings)
+    if not isinstance(config, dict):
+        return ServerInfo(url, "vllm", version, models)
+    model = as_object(config.get("model_config"))
+    parallel = as_object(config.get("parallel_config"))
+    return ServerInfo(
+        url,
+        "vllm",
+        version,
+        _distinct([*models, model.get("model")]),
+        _overrides(model.get("hf_overrides")),
+        {name: parallel[name] for name in _VLLM_SETTINGS if name in parallel},
+    )
 
 
-def _own_config(models: tuple[str, ...]) -> dict[str, Any] | None:
-    """`transformers serve` takes no overrides: the config.json that it serves is in force."""
+def _served_config(models: Sequence[str]) -> JsonObject | None:
+    """Reuse fields of the config.json that `transformers serve` serves: it takes no overrides."""
     for name in models:
         path = Path(name) / "config.json"
         if path.is_file():
-            config = json.loads(path.read_text(encoding="utf-8"))
-            config = config.get("text_config") or config
+            config = text_config(read_config(path))
             return {k: config[k] for k in REUSE_FIELDS if config.get(k) is not None}
     return None
 
 
-def _overrides(raw: Any) -> dict[str, Any] | None:
-    """Overrides as a dictionary; None for what cannot be read (a callable, broken JSON)."""
+def _overrides(raw: JsonValue) -> JsonObject | None:
+    """Overrides as an object; None for what cannot be read (a callable, broken JSON)."""
     if isinstance(raw, str):
         try:
             raw = json.loads(raw or "{}")
         except ValueError:
             return None
-    return dict(raw) if isinstance(raw, dict) else ({} if raw is None else None)
+    return {} if raw is None else raw if isinstance(raw, dict) else None
+
+
+def _parsed(text: str) -> JsonValue:
+    """JSON; None for what is not."""
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return None
+    return value
+
+
+def _distinct(names: Sequence[JsonValue]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(name) for name in names if name is not None))

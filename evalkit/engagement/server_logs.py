@@ -6,23 +6,39 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from evalkit.core.errors import EvalkitError
+from evalkit.dsa.json_types import JsonObject
+
+_LONGEST = 200  # characters of a line that is shown
+
+
+class LoggedSchedule(NamedTuple):
+    """A schedule that a server printed, each part None where it was not printed.
+
+    Attributes:
+        layers: number of indexer-bearing layers.
+        shared: number of shared layers.
+        shared_ids: ids of the shared layers.
+    """
+
+    layers: int | None
+    shared: int | None
+    shared_ids: tuple[int, ...] | None
 
 
 @dataclass(slots=True)
 class LogFacts:
-    """What a log says.
+    """Facts of a log.
 
     Attributes:
-        schedules: distinct (compressed-sparse layers, reusing layers, their ids), each part None
-            where it was not printed.
+        schedules: distinct schedules, in order.
         overrides: distinct overrides, in order.
         captured: ranks that took the reusing path, and lines that name no rank (None).
         fallbacks: lines that say it was left.
@@ -31,10 +47,8 @@ class LogFacts:
         lines: how many were read.
     """
 
-    schedules: list[tuple[int | None, int | None, tuple[int, ...] | None]] = field(
-        default_factory=list
-    )
-    overrides: list[dict[str, Any]] = field(default_factory=list)
+    schedules: list[LoggedSchedule] = field(default_factory=list)
+    overrides: list[JsonObject] = field(default_factory=list)
     captured: set[int | None] = field(default_factory=set)
     fallbacks: list[str] = field(default_factory=list)
     markers: dict[str, set[int | None]] = field(default_factory=dict)
@@ -59,23 +73,23 @@ def read_log(
     Args:
         lines: the log.
         markers: further patterns of lines that prove the arm's path.
-        fallbacks: further patterns of lines that spoil it.
+        fallbacks: further patterns of lines that refute it.
     """
-    rank_of, known = formats()
-    own = [(marker, re.compile(marker)) for marker in markers]
-    spoiling = [re.compile(pattern) for pattern in fallbacks]
+    rank_pattern, known = formats()
+    marker_patterns = {marker: re.compile(marker) for marker in markers}
+    fallback_patterns = [re.compile(pattern) for pattern in fallbacks]
     facts = LogFacts(markers={marker: set() for marker in markers})
     for line in lines:
         facts.lines += 1
-        found = rank_of.search(line)
-        rank = int(found["rank"]) if found else None
-        for marker, pattern in own:
+        match = rank_pattern.search(line)
+        rank = int(match["rank"]) if match else None
+        for marker, pattern in marker_patterns.items():
             if pattern.search(line):
                 facts.markers[marker].add(rank)
-        if any(pattern.search(line) for pattern in spoiling):
-            facts.fallbacks.append(line.strip()[:200])
-            continue
-        _take(line, rank, known, facts)
+        if any(pattern.search(line) for pattern in fallback_patterns):
+            facts.fallbacks.append(_shown(line))
+        else:
+            _read_line(line, rank, known, facts)
     return facts
 
 
@@ -94,49 +108,58 @@ def read_log_file(
         raise EvalkitError(f"server log {path}: {error.strerror}") from None
 
 
-def _take(
-    line: str,
-    rank: int | None,
-    known: Sequence[tuple[str, re.Pattern[str]]],
-    facts: LogFacts,
+def _read_line(
+    line: str, rank: int | None, known: Sequence[tuple[str, re.Pattern[str]]], facts: LogFacts
 ) -> None:
-    schedule: dict[str, str] = {}
+    """Add what the known formats find in a line."""
+    parts: dict[str, str] = {}  # of a schedule, by several formats
     for kind, pattern in known:
         match = pattern.search(line)
         if match is None:
             continue
         if kind == "schedule":
-            schedule |= {k: v for k, v in match.groupdict().items() if v is not None}
-        elif kind == "overrides":
-            facts.overrides += [o for o in _parsed(match["json"]) if o not in facts.overrides]
-        elif kind == "captured":
-            facts.captured.add(rank)
-        elif kind == "fallback":
-            facts.fallbacks.append(line.strip()[:200])
+            parts |= {name: text for name, text in match.groupdict().items() if text is not None}
         else:
-            facts.notes.append(match["text"].strip()[:200])
-    if schedule:
-        entry = _entry(schedule)
-        if entry not in facts.schedules:
-            facts.schedules.append(entry)
+            _read_match(kind, match, rank, facts)
+    if parts:
+        schedule = _schedule(parts)
+        if schedule not in facts.schedules:
+            facts.schedules.append(schedule)
 
 
-def _entry(found: dict[str, str]) -> tuple[int | None, int | None, tuple[int, ...] | None]:
-    ids = found.get("skip_layer_ids")
-    return (
-        int(found["c4_layers"]) if "c4_layers" in found else None,
-        int(found["skip_layers"]) if "skip_layers" in found else None,
+def _read_match(kind: str, match: re.Match[str], rank: int | None, facts: LogFacts) -> None:
+    if kind == "overrides":
+        overrides = _parsed(match["json"])
+        if overrides is not None and overrides not in facts.overrides:
+            facts.overrides.append(overrides)
+    elif kind == "captured":
+        facts.captured.add(rank)
+    elif kind == "fallback":
+        facts.fallbacks.append(_shown(match.string))
+    else:
+        facts.notes.append(_shown(match["text"]))
+
+
+def _schedule(parts: Mapping[str, str]) -> LoggedSchedule:
+    ids = parts.get("skip_layer_ids")
+    return LoggedSchedule(
+        int(parts["c4_layers"]) if "c4_layers" in parts else None,
+        int(parts["skip_layers"]) if "skip_layers" in parts else None,
         None if ids is None else tuple(int(i) for i in ids.replace(",", " ").split()),
     )
 
 
-def _parsed(text: str) -> Iterator[dict[str, Any]]:
-    """A dictionary printed as JSON or as Python; nothing for what is neither."""
-    for read in (lambda t: json.loads(t.replace('\\"', '"')), ast.literal_eval):
+def _parsed(text: str) -> JsonObject | None:
+    """An object printed as JSON or as Python; None for what is neither."""
+    for parse in (lambda t: json.loads(t.replace('\\"', '"')), ast.literal_eval):
         try:
-            value = read(text)
+            value = parse(text)
         except (ValueError, SyntaxError):
             continue
         if isinstance(value, dict):
-            yield value
-            return
+            return value
+    return None
+
+
+def _shown(line: str) -> str:
+    return line.strip()[:_LONGEST]

@@ -15,7 +15,7 @@ from evalkit.bench.metrics import gaps, measure, parts, steady_span, tpot, ttft,
 from evalkit.bench.results import Round, drift, ratios, speed
 from evalkit.bench.server_metrics import accept_length, accept_length_of, between, read_counters
 from evalkit.config.bench import BenchConfig
-from evalkit.engagement.server_info import Web
+from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import Key
 from evalkit.run.store import RunStore
 from tests.engagement.test_check import evalkit, sglang
@@ -187,8 +187,11 @@ other_total 5
 
 
 def test_counters_of_servers():
-    with FakeServer(reports={"/metrics": METRICS}) as server, Web(server.url, Key("")) as web:
-        found = read_counters(web)
+    with (
+        FakeServer(reports={"/metrics": METRICS}) as server,
+        JsonClient(server.url, Key("")) as client,
+    ):
+        found = read_counters(client)
     assert found == {
         "cache_queries": 1000.0,
         "cache_hits": 250.0,
@@ -198,10 +201,13 @@ def test_counters_of_servers():
     assert accept_length_of([between({}, found)]) == 3.0
     assert between(found, found)["accepted"] == 0.0
     info = {"internal_states": [{"avg_spec_accept_length": 2.5}]}
-    with FakeServer(reports={"/server_info": info}) as server, Web(server.url, Key("")) as web:
-        assert accept_length_of([between({}, read_counters(web))]) == 2.5
-    with FakeServer() as server, Web(server.url, Key("")) as web:
-        assert read_counters(web) == {}
+    with (
+        FakeServer(reports={"/server_info": info}) as server,
+        JsonClient(server.url, Key("")) as client,
+    ):
+        assert accept_length_of([between({}, read_counters(client))]) == 2.5
+    with FakeServer() as server, JsonClient(server.url, Key("")) as client:
+        assert read_counters(client) == {}
     assert accept_length_of([{}]) is None
 
 

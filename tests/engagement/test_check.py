@@ -13,9 +13,10 @@ from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.dsa import ReuseSchedule
-from evalkit.engagement.behavioral_probe import probe_prompts, reach
-from evalkit.engagement.check import check_arm, read_server
+from evalkit.engagement.behavioral_probe import probe_prompts
+from evalkit.engagement.check import check_arm
 from evalkit.engagement.returned_topk import decode, prove
+from evalkit.engagement.server_info import read_server
 from evalkit.engines.openai.api_keys import Key
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from tests.checkpoints import paper
@@ -290,8 +291,8 @@ def test_short_prompts_show_nothing_and_order_does_not_matter():
 def test_v4_counts_compressed_entries():
     schedule = ReuseSchedule.uniform(C4, "1/2")
     found = selections(schedule, tokens=60, topk=8, seen=4)
-    assert prove(found, schedule, seen=4).rows == 60 - 35  # 9 entries exist from token 36 on
-    assert prove(found[:35], schedule, seen=4).holds is None
+    assert prove(found, schedule, ratio=4).rows == 60 - 35  # 9 entries exist from token 36 on
+    assert prove(found[:35], schedule, ratio=4).holds is None
 
 
 @pytest.mark.parametrize(
@@ -319,17 +320,14 @@ def test_probe_prompts_are_longer_than_a_selection(paper_checkpoint):
     from evalkit.prompts.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(paper_checkpoint)
-    config = {"model_type": "deepseek_v32", "index_topk": 32, "max_position_embeddings": 1024}
-    prompts = probe_prompts(tokenizer, config, 3, 16)
+    prompts = probe_prompts(tokenizer, 32, 3, 16, max_positions=1024)
     assert len({p.text for p in prompts}) == 3
     assert all(32 < len(p.token_ids) <= 96 for p in prompts)
-    assert [p.token_ids for p in probe_prompts(tokenizer, config, 3, 16)] == [
-        p.token_ids for p in prompts
-    ]
-    assert reach(config) == 32
-    assert reach({"model_type": "deepseek_v4", "index_topk": 512}) == 2048
-    long = {"model_type": "deepseek_v4", "index_topk": 32}
-    assert all(len(p.token_ids) > 128 for p in probe_prompts(tokenizer, long, 2, 16))
+    again = probe_prompts(tokenizer, 32, 3, 16, max_positions=1024)
+    assert [p.token_ids for p in again] == [p.token_ids for p in prompts]
+    assert all(len(p.token_ids) > 128 for p in probe_prompts(tokenizer, 128, 2, 16))
+    short = probe_prompts(tokenizer, 128, 1, 16, max_positions=100)  # the model has no more
+    assert len(short[0].token_ids) <= 83
 
 
 def probed(paper_checkpoint, name, reports, entries, *, salt="", pattern=None, flaky=False):

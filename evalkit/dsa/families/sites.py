@@ -100,8 +100,7 @@ def indexer_sites(model: nn.Module) -> IndexerSites:
             its configuration.
         ScheduleError: the configuration contradicts itself.
     """
-    text = text_config_of(model)
-    places = layout(text.to_dict())
+    places = layout(text_config_of(model).to_dict())
     owners: dict[int, tuple[str, nn.Module]] = {}
     for name, module in model.named_modules():
         if hasattr(module, "indexer"):
@@ -110,10 +109,10 @@ def indexer_sites(model: nn.Module) -> IndexerSites:
     missing = [i for i in places.layer_ids if i not in owners]
     if missing:
         raise UnsupportedModelError(
-            f"{text.model_type}: layer {missing[0]} has no module with an indexer"
+            f"{places.model_type}: layer {missing[0]} has no module with an indexer"
         )
     return IndexerSites(
-        family_of(text.model_type),
+        family_of(places.model_type),
         places,
         tuple(owners[i][1] for i in places.layer_ids),
         _root(model, [owners[i][0] for i in places.layer_ids]),

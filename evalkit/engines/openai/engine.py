@@ -11,7 +11,7 @@ from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Completion, Prompt
-from evalkit.dsa import ReuseSchedule
+from evalkit.dsa import Layout, ReuseSchedule
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
 from evalkit.engines.openai.client import Client, Refused, Rejected, Retry
 from evalkit.engines.openai.server_pool import Server, ServerPool
@@ -32,7 +32,7 @@ class OpenAIServerEngine:
         self.tokenizer: Any = None
         self.model = ""
         self._wire: Wire | None = None
-        self._native: ReuseSchedule | None = None
+        self.layout: Layout | None = None
         self._models: dict[str, str] = {}
 
     def load(self, model: str) -> dict[str, Any]:
@@ -43,13 +43,13 @@ class OpenAIServerEngine:
         self.model = model
         self.tokenizer = load_tokenizer(model)
         self._wire = Wire(self.config, self.tokenizer)
-        found = model_layout(model)
-        self._native = found.native if found is not None else None
-        return {"weights_sha256": None, "model_type": found.model_type if found else None}
+        self.layout = model_layout(model)
+        model_type = None if self.layout is None else self.layout.model_type
+        return {"weights_sha256": None, "model_type": model_type}
 
     def native(self) -> ReuseSchedule | None:
         """The checkpoint's own schedule."""
-        return self._native
+        return None if self.layout is None else self.layout.native
 
     def engagement(self) -> dict[str, Any]:
         """Nothing by itself: see `evalkit.engagement.check`."""
