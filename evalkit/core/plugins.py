@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -126,20 +127,31 @@ class Registry(Generic[T]):
                 has a fault; the message names the package.
         """
         plugin = self.plugins.get(name)
-        if plugin is None and name not in self.own:
-            raise EvalkitError(f"unknown {self.what} {name}; {near(name, self)}")
         if plugin is None:
-            module, _, attribute = self.own[name].partition(":")
-            value = getattr(import_module(module), attribute)
-        elif name in self.own:
+            if name not in self.own:
+                raise EvalkitError(f"unknown {self.what} {name}; {near(name, self)}")
+            return self._own(name)
+        if name in self.own:
             raise EvalkitError(
                 f"{plugin.package}: adds the {self.what} {name}, which is one of evalkit's own:"
                 " uninstall it, or rename its entry point"
             )
-        else:
-            value = plugin.value
+        return self._checked(name, plugin.value, plugin.package)
+
+    def usable(self) -> Iterator[T]:
+        """Every record that can be had: ours, then those of packages without a fault."""
+        yield from map(self._own, self.own)
+        for name in self.plugins:
+            if name not in self.own:
+                with suppress(EvalkitError):
+                    yield self[name]
+
+    def _own(self, name: str) -> T:
+        module, _, attribute = self.own[name].partition(":")
+        return self._checked(name, getattr(import_module(module), attribute), "evalkit")
+
+    def _checked(self, name: str, value: object, package: str) -> T:
         if not isinstance(value, self.record):
-            package = "evalkit" if plugin is None else plugin.package
             raise EvalkitError(
                 f"{package}: the {self.what} {name} is of the type {type(value).__name__}, not"
                 f" {self.record.__name__}"
@@ -171,6 +183,11 @@ def fault(error: BaseException) -> str | None:
         if package is not None:
             place = f"{package}: {name}, line {line}"
     return place and f"{place}: {type(error).__name__}: {in_one_line(error)}"
+
+
+def package_of(value: object) -> str:
+    """The package that the type of a value comes from; ``evalkit`` for ours."""
+    return _modules().get(type(value).__module__.partition(".")[0], "evalkit")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:
