@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
-from evalkit.config.engine import EngineConfig, HfConfig, OracleConfig
-from evalkit.config.server import OpenAIServerConfig
+from evalkit.config.engine import ENGINES, EngineConfig, default_engine
 from evalkit.core.recipe import Strict
 from evalkit.tasks.registry import TaskConfig
 
@@ -95,7 +94,7 @@ class RunConfig(Strict):
     """
 
     model: str | None = None
-    engine: EngineConfig = HfConfig()
+    engine: EngineConfig = Field(default_factory=default_engine)
     prompts: PromptConfig = PromptConfig()
     tasks: tuple[TaskConfig, ...] = Field(min_length=1)
     arms: tuple[ArmConfig, ...] = Field(min_length=1)
@@ -113,19 +112,11 @@ class RunConfig(Strict):
             name = getattr(self.compare, key)
             if name is not None and name not in names:
                 raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
-        if isinstance(self.engine, OracleConfig) and isinstance(self.engine.corrupt, dict):
-            for name in self.engine.corrupt:
-                if name not in names:
-                    raise ValueError(f"engine.corrupt {name} is not an arm ({', '.join(names)})")
+        ENGINES.of(self.engine).check_arms(self.engine, self.arms)
         for arm in self.arms:
             twin = arm.server.parity_of if arm.server is not None else None
             if twin is not None and (twin not in names or twin == arm.name):
                 raise ValueError(f"arm {arm.name}: server.parity_of {twin} is not an arm")
-            if arm.indexer is not None and isinstance(self.engine, OpenAIServerConfig):
-                raise ValueError(
-                    f"arm {arm.name}: a running server takes no indexer files; serve a checkpoint"
-                    " written by `distill export`"
-                )
         if any(arm.model is None for arm in self.arms) and self.model is None:
             raise ValueError("no model: set model, or a model for every arm")
         return self

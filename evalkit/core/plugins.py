@@ -158,6 +158,11 @@ class Registry(Generic[T]):
             )
         return value
 
+    def package(self, name: str) -> str:
+        """Name and version of the package that adds a name; ``evalkit`` for ours."""
+        plugin = self.plugins.get(name)
+        return "evalkit" if plugin is None else plugin.package
+
     def packages(self, names: Iterable[str]) -> dict[str, str]:
         """Versions of the other packages that some names come from, for the record of a run."""
         used = [self.plugins[name] for name in names if name in self.plugins]

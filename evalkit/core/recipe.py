@@ -51,7 +51,9 @@ class ByKind:
             ValueError: it has no kind, or an unknown one.
             ValidationError: it is not what its model takes.
         """
-        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+        if not isinstance(value, Mapping | Strict):
+            raise ValueError("not a section with a kind")
+        kind = dict(value).get("kind")
         if not isinstance(kind, str):
             raise ValueError(f"kind is missing; known: {', '.join(self.kinds)}")
         try:

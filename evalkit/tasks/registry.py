@@ -10,7 +10,6 @@ from pydantic import SerializeAsAny
 
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.kinds import Kinds
-from evalkit.core.plugins import package_of
 from evalkit.core.recipe import Strict
 from evalkit.tasks.base import Task, TaskKind
 
@@ -69,8 +68,8 @@ def build(config: Strict, base_dir: Path) -> list[Task]:
         missing = PARTS.difference(dir(task))
         if missing:
             raise EvalkitError(
-                f"{package_of(kind.config)}: {kind.name} built a {type(task).__name__}, which is no"
-                f" task: it has no {', '.join(sorted(missing))}"
+                f"{TASKS.package(kind.name)}: {kind.name} built a {type(task).__name__}, which is"
+                f" no task: it has no {', '.join(sorted(missing))}"
             )
     return tasks
 
