@@ -13,24 +13,12 @@ from typing import Any
 import yaml
 
 from evalkit.core.files import write_atomic
+from evalkit.exporters.format import ExportFormat
 from evalkit.exporters.results import ArmResults, Cell
 from evalkit.run.store import slug
+from evalkit.scorers import METRICS
 from evalkit.tasks.base import Dataset
 from evalkit.tasks.registry import kind_of
-
-METRICS = {
-    "qa_f1": "f1",
-    "qa_f1_zh": "f1",
-    "set_f1": "f1",
-    "rouge": "rouge",
-    "rouge_zh": "rouge",
-    "classification": "accuracy",
-    "choice": "accuracy",
-    "set_exact": "exact_match",
-    "needle_exact": "exact_match",
-    "prefixed_exact": "exact_match",
-}
-"""The hub's names of metrics; the others keep ours."""
 
 
 def dataset(cell: Cell) -> Dataset:
@@ -66,7 +54,7 @@ def _result(cell: Cell) -> dict[str, Any]:
         "dataset": _fields(dataset(cell)),
         "metrics": [
             {
-                "type": METRICS.get(cell.metric, cell.metric),
+                "type": _hub_metric(cell.metric),
                 "value": round(100 * cell.mean, 2),
                 "name": cell.metric,
                 "args": arguments,
@@ -85,6 +73,11 @@ def _entry(cell: Cell, found: ArmResults) -> dict[str, Any]:
     }
 
 
+def _hub_metric(name: str) -> str:
+    """The hub's name of a metric, else ours; its package need not be here any more."""
+    return (METRICS[name].hub if name in METRICS else None) or name
+
+
 def _fields(data: Dataset) -> dict[str, str]:
     """Those that are set."""
     values = {"name": data.name, "type": data.type, "config": data.config, "split": data.split}
@@ -93,3 +86,6 @@ def _fields(data: Dataset) -> dict[str, str]:
 
 def _dumped(data: Any) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+FORMAT = ExportFormat(write)
