@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
 from evalkit.config.engine import ENGINES, EngineConfig, default_engine
+from evalkit.core.plugins import near
 from evalkit.core.recipe import Strict
 from evalkit.tasks.registry import TaskConfig
 
@@ -72,11 +73,20 @@ class CompareConfig(Strict):
     margin: float = Field(default=0.01, ge=0, le=1)
     margins: dict[str, float] = Field(default_factory=dict)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    method: Literal["auto", "score", "t", "newcombe", "percentile", "bca", "studentized"] = "auto"
+    method: str = "auto"
     resamples: int = Field(default=10_000, ge=100, le=1_000_000)
     seed: int = Field(default=0, ge=0)
     adjust: Literal["holm", "benjamini-hochberg"] = "holm"
     over: Literal["arms", "arms and tasks"] = "arms"
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, name: str) -> str:
+        from evalkit.stats.methods import METHODS
+
+        if name not in METHODS:
+            raise ValueError(f"unknown {METHODS.what} {name}; {near(name, METHODS)}")
+        return name
 
 
 class RunConfig(Strict):

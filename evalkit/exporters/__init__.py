@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import Registry
 from evalkit.exporters.format import ExportFormat
-from evalkit.exporters.results import results
-from evalkit.run.store import RunStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evalkit.run.store import RunStore
 
 __all__ = ["FORMATS", "ExportFormat", "export"]
 
@@ -37,6 +40,8 @@ def export(format_: str, store: RunStore, out: Path, arm: str | None = None) -> 
     Raises:
         EvalkitError: unknown format or arm, no run or no scores here, or `out` cannot be written.
     """
+    from evalkit.exporters.results import results
+
     write = FORMATS[format_].write
     try:
         return [path for scores in results(store, arm) for path in write(scores, out)]

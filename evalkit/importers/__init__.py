@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import Registry
-from evalkit.importers.common.add_arm import add_arm
 from evalkit.importers.common.format import ImportFormat
-from evalkit.importers.common.import_report import ImportReport, TaskImport
-from evalkit.importers.common.records import Problem, Reading
-from evalkit.run.store import RunStore
 
-__all__ = ["FORMATS", "ImportFormat", "ImportReport", "Problem", "TaskImport", "import_predictions"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evalkit.importers.common.import_report import ImportReport
+    from evalkit.importers.common.records import Reading
+    from evalkit.run.store import RunStore
+
+__all__ = ["FORMATS", "ImportFormat", "import_predictions"]
 
 FORMATS = Registry(
     "format",
@@ -49,6 +52,9 @@ def import_predictions(
             answers that disagree with those of the run, unequal coverage without the flag, or the
             format's package has a fault.
     """
+    from evalkit.importers.common.add_arm import add_arm
+    from evalkit.importers.common.records import Reading
+
     format_record = FORMATS[format_]
     if not arm.strip():
         raise EvalkitError("an arm needs a name")

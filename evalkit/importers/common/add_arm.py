@@ -72,7 +72,8 @@ def add_arm(
             f"{arm} has not the same samples as the other arms: {'; '.join(coverage)}"
             f"{_problems(reading)}. Allow a partial import to add it nevertheless"
         )
-    run["environment"] = with_guests(run.get("environment") or {}, packages)
+    if packages:
+        run["environment"] = with_guests(run.get("environment") or {}, packages)
     _write(store, run, items, records, rows, _entry(report, source))
     return report
 
