@@ -24,16 +24,18 @@ from functools import cache
 import numpy as np
 from situations import Floats, Ints, Layout, Situation, situations
 
-from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.closed_form_intervals import newcombe_paired
 from evalkit.stats.inputs import split
-from evalkit.stats.methods import paired_arms
+from evalkit.stats.methods import METHODS, paired_arms
 from evalkit.stats.significance import mcnemar, sign_flip_parts
 
 BATCH = 250
 SIGN_FLIPS = 1000
-INTERVALS = ("score", "t", "newcombe", "percentile", "bca", "studentized", "no clusters")
-TESTS = ("score", "t", "mcnemar", "mid-p", "sign flip", "percentile", "bca", "studentized")
+NAMES = tuple(name for name in METHODS if name != "auto")
+BOOTSTRAPS = tuple(name for name in NAMES if METHODS[name].resamples)
+CLOSED = tuple(n for n in NAMES if not (METHODS[n].resamples or METHODS[n].right_wrong))
+INTERVALS = (*NAMES, "no clusters")
+TESTS = (*CLOSED, "mcnemar", "mid-p", "sign flip", *BOOTSTRAPS)
 
 
 def evaluate(
@@ -48,9 +50,7 @@ def evaluate(
     done = 0
     while done < args.datasets:
         a, b, truth = situation.draw(rng, BATCH, n, layout)
-        methods = ["score", "t"]
-        if done < args.bootstraps:
-            methods += BOOTSTRAPS
+        methods = [*CLOSED, *(BOOTSTRAPS if done < args.bootstraps else ())]
         found = intervals(a - b, layout, methods, args.resamples, seed=done)
         if layout.clusters is not None:
             alone = Layout(layout.strata, None)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evalkit.analysis.benchmark_summaries import Summary, summaries
+from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.drift import parity_lines, without_drift
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
@@ -16,6 +16,7 @@ from evalkit.core.files import write_atomic
 from evalkit.core.recipe import override
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
+from evalkit.tasks.common.summary import Summary
 
 # Counts of every table, and how they read.
 FLAGS = {

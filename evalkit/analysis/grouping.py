@@ -10,17 +10,7 @@ from typing import Any
 
 from evalkit.analysis.compare import RunComparison, compare_part
 from evalkit.stats import Comparison
-from evalkit.tasks.ruler.config import NAMES
-
-BENCHMARKS = ("LongBench", "LongBench-E", "RULER", "LongBench v2", "needle")
-"""Order of the columns; other benchmarks follow in the order of the run."""
-
-_PREFIXES = {
-    "longbench": "LongBench",
-    "longbench-e": "LongBench-E",
-    "longbench-v2": "LongBench v2",
-    "kamradt": "needle",
-}
+from evalkit.tasks.registry import kind_of, kinds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +28,21 @@ class Place:
     retention: Fraction | None
 
 
-def benchmark_of(task: str, items: Mapping[str, Any] | None = None) -> str:
-    """The benchmark a cell belongs to, by its name; with its samples' lengths and depths, needle.
-
-    Args:
-        task: name of the cell.
-        items: one sample of the cell, from items.jsonl.
-    """
-    name = task.partition("@")[0].partition("/")[0]
-    if name in NAMES:
-        return "RULER"
-    if name in _PREFIXES:
-        return _PREFIXES[name]
-    meta = (items or {}).get("meta", {})
-    return "needle" if name.startswith("needle") or "depth" in meta else name
+def benchmark_of(task: str) -> str:
+    """The benchmark a cell belongs to, by its name; the name itself where none has it."""
+    kind = kind_of(task)
+    column = kind.column(task) if kind is not None else None
+    return column or task.partition("@")[0].partition("/")[0]
 
 
 def benchmarks(comparison: RunComparison) -> dict[str, list[str]]:
-    """Tasks of every benchmark, in the order of `BENCHMARKS`, then of the run."""
-    found: dict[str, list[str]] = {}
+    """Tasks of every benchmark, in the order of the registry of tasks, then of the run."""
+    tasks: dict[str, list[str]] = {}
     for task in comparison.tasks:
-        found.setdefault(benchmark_of(task["name"]), []).append(task["name"])
-    order = [*(name for name in BENCHMARKS if name in found), *found]
-    return {name: found[name] for name in dict.fromkeys(order)}
+        tasks.setdefault(benchmark_of(task["name"]), []).append(task["name"])
+    kinds = kinds_of(task["name"] for task in comparison.tasks)
+    columns = [column for kind in kinds for column in kind.columns.values() if column in tasks]
+    return {name: tasks[name] for name in dict.fromkeys([*columns, *tasks])}
 
 
 def by_benchmark(comparison: RunComparison) -> dict[str, Comparison]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evalkit.config.engine import HfConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.provenance import model_name
 from evalkit.dsa import ReuseSchedule
+from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.engine import HfEngine
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer

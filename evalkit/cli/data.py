@@ -71,7 +71,7 @@ def _data_set(name: str) -> str:
     known = sources.names()
     if name in known:
         return name
-    kind = next((k for k, task, _ in describe() if name in (k, task, f"{k}/{task}")), name)
+    kind = next((k for k, task, *_ in describe() if name in (k, task, f"{k}/{task}")), name)
     if kind not in known:
         kind = next((k for k in known if kind.startswith(f"{k}_")), kind)
     if kind not in known:

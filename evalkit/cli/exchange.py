@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from evalkit.cli.common import RunDir
+from evalkit.exporters import FORMATS as EXPORTS
+from evalkit.importers import FORMATS as IMPORTS
 
 
 def import_(
@@ -15,7 +17,7 @@ def import_(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help="longbench, longbench_v2, ruler, needle_kamradt, lm_eval or kvpress.",
+            help=f"{', '.join(IMPORTS.own)}, or the format of an installed package.",
         ),
     ],
     path: Annotated[Path, typer.Argument(help="Folder or file in that format.")],
@@ -40,7 +42,7 @@ def import_(
 
 
 def export(
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="lm_eval or model_card.")],
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help=f"{', '.join(EXPORTS.own)}.")],
     directory: RunDir,
     out: Annotated[Path, typer.Option(help="Folder of the files; made if absent.")],
     arm: Annotated[str | None, typer.Option(help="Only this arm; default: all.")] = None,

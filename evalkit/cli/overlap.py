@@ -38,7 +38,7 @@ def overlap(
     from evalkit.core.console import open_console
     from evalkit.core.files import write_atomic
     from evalkit.core.recipe import load
-    from evalkit.report import overlap as show
+    from evalkit.report.panels import overlap as show
     from evalkit.report.plots import heatmap
     from evalkit.report.terminal import show_grid
     from evalkit.run.plan import plan

@@ -6,10 +6,11 @@ import typer
 
 
 def tasks() -> None:
-    """List the tasks that a recipe can name."""
+    """List the tasks that a recipe can name; those of other packages name their package."""
     from evalkit.tasks.registry import describe
 
-    rows = list(describe())
+    rows = describe()
     kinds, names = (max(len(row[i]) for row in rows) for i in (0, 1))
-    for kind, name, text in rows:
-        typer.echo(f"{kind:<{kinds}}  {name:<{names}}  {text}")
+    for kind, name, text, package in rows:
+        source = f"  [{package}]" if package else ""
+        typer.echo(f"{kind:<{kinds}}  {name:<{names}}  {text}{source}")

@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import SerializeAsAny
 
-from evalkit.config.server import CLIENT_FIELDS, OpenAIServerConfig
+from evalkit.config.arm import ArmConfig
+from evalkit.core.kinds import C, Kind, Kinds
 from evalkit.core.recipe import Strict
 
 
-class HfConfig(Strict):
-    """Transformers in this process, greedy decoding.
+@dataclass(frozen=True, kw_only=True)
+class EngineKind(Kind[C]):
+    """An engine that a recipe can name, and all that a run asks about it.
 
     Attributes:
-        dtype: weights and activations; ``auto`` takes the checkpoint's.
-        batch_tokens: padded tokens of a batch (prompt and answer).
-        max_batch: prompts of a batch.
-        prefill_chunk: prompt tokens per forward; bounds the memory of long prompts.
-        indexer: ``library`` runs the installed transformers code; ``chunked`` selects by our own
-            scores, in memory linear in the length and faster, equal up to rounding at the border.
-        device_map: passed to transformers (``"auto"`` spreads a large model), else one device
-            that accelerate chooses.
+        open: makes an `evalkit.engines.base.Engine` of a section.
+        throughput: fields that change how fast it works and not what it answers; they leave the
+            identity of a run.
+        servers: its servers are asked whether they run an arm's schedule before the arm answers;
+            for engines derived from `evalkit.engines.openai.engine.OpenAIServerEngine`.
+        turn_samples: how many samples one arm answers before the next has its turn; None: a block.
+        check_arms: raises ValueError for arms that do not go with the section.
     """
 
-    kind: Literal["hf"] = "hf"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_tokens: int = Field(default=32768, ge=1)
-    max_batch: int = Field(default=64, ge=1)
-    prefill_chunk: int = Field(default=2048, ge=1)
-    indexer: Literal["library", "chunked"] = "library"
-    device_map: str | None = None
+    open: Callable[[C], object]
+    throughput: frozenset[str] = frozenset()
+    servers: bool = False
+    turn_samples: Callable[[C], int] | None = None
+    check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 
-class OracleConfig(Strict):
-    """Answers from the gold, or from a corrupted gold: tests and dry runs without a model.
+# Named, not imported: engines are built on recipes.
+ENGINES: Kinds[EngineKind[Any]] = Kinds(
+    "kind of engine",
+    EngineKind,
+    {
+        "hf": "evalkit.engines.hf:KIND",
+        "oracle": "evalkit.engines.oracle:KIND",
+        "openai_server": "evalkit.engines.openai:KIND",
+    },
+    "evalkit.engines",
+)
 
-    Attributes:
-        corrupt: share of wrong answers, for all arms or per arm name.
-        seed: which samples are wrong.
-    """
-
-    kind: Literal["oracle"] = "oracle"
-    corrupt: float | dict[str, float] = 0.0
-    seed: int = 0
-
-    @model_validator(mode="after")
-    def _rates(self) -> OracleConfig:
-        rates = self.corrupt.values() if isinstance(self.corrupt, dict) else [self.corrupt]
-        if any(not 0 <= rate <= 1 for rate in rates):
-            raise ValueError("corrupt is a share between 0 and 1")
-        return self
+EngineConfig = Annotated[SerializeAsAny[Strict], ENGINES.section()]
+"""A recipe's engine section; its ``kind`` says which."""
 
 
-EngineConfig = Annotated[HfConfig | OracleConfig | OpenAIServerConfig, Field(discriminator="kind")]
-
-
-# Fields that change how fast an engine works and not what it answers; they leave the identity.
-THROUGHPUT_FIELDS = CLIENT_FIELDS | {"batch_tokens", "max_batch", "prefill_chunk", "device_map"}
+def default_engine() -> Strict:
+    """The section of a recipe that has none: transformers in this process."""
+    section: Strict = ENGINES["hf"].config()
+    return section

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
-from evalkit.config.engine import EngineConfig, HfConfig, OracleConfig
-from evalkit.config.server import OpenAIServerConfig
+from evalkit.config.engine import ENGINES, EngineConfig, default_engine
+from evalkit.core.plugins import near
 from evalkit.core.recipe import Strict
 from evalkit.tasks.registry import TaskConfig
 
@@ -73,11 +73,20 @@ class CompareConfig(Strict):
     margin: float = Field(default=0.01, ge=0, le=1)
     margins: dict[str, float] = Field(default_factory=dict)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    method: Literal["auto", "score", "t", "newcombe", "percentile", "bca", "studentized"] = "auto"
+    method: str = "auto"
     resamples: int = Field(default=10_000, ge=100, le=1_000_000)
     seed: int = Field(default=0, ge=0)
     adjust: Literal["holm", "benjamini-hochberg"] = "holm"
     over: Literal["arms", "arms and tasks"] = "arms"
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, name: str) -> str:
+        from evalkit.stats.methods import METHODS
+
+        if name not in METHODS:
+            raise ValueError(f"unknown {METHODS.what} {name}; {near(name, METHODS)}")
+        return name
 
 
 class RunConfig(Strict):
@@ -95,7 +104,7 @@ class RunConfig(Strict):
     """
 
     model: str | None = None
-    engine: EngineConfig = HfConfig()
+    engine: EngineConfig = Field(default_factory=default_engine)
     prompts: PromptConfig = PromptConfig()
     tasks: tuple[TaskConfig, ...] = Field(min_length=1)
     arms: tuple[ArmConfig, ...] = Field(min_length=1)
@@ -113,19 +122,11 @@ class RunConfig(Strict):
             name = getattr(self.compare, key)
             if name is not None and name not in names:
                 raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
-        if isinstance(self.engine, OracleConfig) and isinstance(self.engine.corrupt, dict):
-            for name in self.engine.corrupt:
-                if name not in names:
-                    raise ValueError(f"engine.corrupt {name} is not an arm ({', '.join(names)})")
+        ENGINES.of(self.engine).check_arms(self.engine, self.arms)
         for arm in self.arms:
             twin = arm.server.parity_of if arm.server is not None else None
             if twin is not None and (twin not in names or twin == arm.name):
                 raise ValueError(f"arm {arm.name}: server.parity_of {twin} is not an arm")
-            if arm.indexer is not None and isinstance(self.engine, OpenAIServerConfig):
-                raise ValueError(
-                    f"arm {arm.name}: a running server takes no indexer files; serve a checkpoint"
-                    " written by `distill export`"
-                )
         if any(arm.model is None for arm in self.arms) and self.model is None:
             raise ValueError("no model: set model, or a model for every arm")
         return self

@@ -47,7 +47,10 @@ def open_progress(console: Console) -> Progress:
 
 
 def run_command(name: str, app: Callable[[], object]) -> None:
-    """Run a command: what the user can mend ends in one line and exit code 2."""
+    """Run a command: what the user can mend ends in one line and exit code 2.
+
+    So does an error in the code of another package that adds a task, scorer, engine or format.
+    """
     from evalkit.dsa import ScheduleError
 
     try:
@@ -58,3 +61,11 @@ def run_command(name: str, app: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         print(f"{name}: interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+    except Exception as error:
+        from evalkit.core.plugins import fault
+
+        line = fault(error)
+        if line is None:
+            raise
+        print(f"{name}: {line}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

@@ -23,6 +23,20 @@ def environment() -> dict[str, Any]:
     return {"python": platform.python_version(), "packages": versions, "commit": commit()}
 
 
+def with_guests(
+    facts: Mapping[str, Any], packages: Mapping[str, str], before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Facts of `environment` that also name the packages whose tasks, scorers … a run uses.
+
+    Args:
+        facts: of `environment`.
+        packages: version by name; without any, nothing is added.
+        before: facts of an earlier part of the run, whose packages stay.
+    """
+    guests = {**(before or {}).get("guests", {}), **facts.get("guests", {}), **packages}
+    return {**facts, **({"guests": guests} if guests else {})}
+
+
 def commit() -> str | None:
     """Commit of the checkout this package runs from (``-dirty`` with local changes), or None."""
     root = Path(__file__).resolve().parents[2]

@@ -9,11 +9,14 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from evalkit.core.errors import EvalkitError
 
@@ -25,6 +28,51 @@ class Strict(BaseModel):
 
 
 R = TypeVar("R", bound=Strict)
+
+
+@dataclass(frozen=True)
+class ByKind:
+    """Annotation of a section whose `kind` says which model it is, found when a recipe is read.
+
+    Other packages may add kinds, so that a union written in code does not hold them all.
+
+    Attributes:
+        model: of a kind; raises EvalkitError for an unknown one.
+        kinds: all that are known.
+    """
+
+    model: Callable[[str], type[Strict]]
+    kinds: Iterable[str]
+
+    def validated(self, value: object) -> Strict:
+        """The section as its model.
+
+        Raises:
+            ValueError: it has no kind, or an unknown one.
+            ValidationError: it is not what its model takes.
+        """
+        if not isinstance(value, Mapping | Strict):
+            raise ValueError("not a section with a kind")
+        kind = dict(value).get("kind")
+        if not isinstance(kind, str):
+            raise ValueError(f"kind is missing; known: {', '.join(self.kinds)}")
+        try:
+            return self.model(kind).model_validate(value)
+        except EvalkitError as error:
+            raise ValueError(str(error)) from None
+
+    def models(self, value: object) -> set[type[BaseModel]]:
+        """The model of a section as the recipe writes it; none where its kind is unknown."""
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        try:
+            return {self.model(kind)} if isinstance(kind, str) else set()
+        except EvalkitError:
+            return set()
+
+    def __get_pydantic_core_schema__(
+        self, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.validated, handler(source))
 
 
 def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
@@ -59,7 +107,7 @@ def parse(data: dict[str, Any], model: type[R], where: str) -> R:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise EvalkitError(f"{where}: {_explain(error, model)}") from None
+        raise EvalkitError(f"{where}: {_explain(error, model, data)}") from None
 
 
 def canonical_hash(section: BaseModel | dict[str, Any]) -> str:
@@ -118,11 +166,11 @@ def _index(node: list[Any], part: str, override: str) -> int:
     raise EvalkitError(f"--set {override}: no entry {part} among {len(node)}")
 
 
-def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+def _explain(error: ValidationError, model: type[BaseModel], data: object) -> str:
     """The first problem in words, with the nearest known key for an unknown one."""
     first = error.errors(include_url=False)[0]
     unknown = first["type"] == "extra_forbidden"
-    path, sections = _section(first["loc"][:-1] if unknown else first["loc"], model)
+    path, sections = _section(first["loc"][:-1] if unknown else first["loc"], model, data)
     path += [str(part) for part in first["loc"][-1:] if unknown]
     location = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -138,33 +186,46 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _section(
-    location: Sequence[str | int], model: type[BaseModel]
+    location: Sequence[str | int], model: type[BaseModel], data: object
 ) -> tuple[list[str], set[type[BaseModel]]]:
     """The path as the recipe writes it, and the sections it leads to.
 
     Pydantic puts the `kind` of a section and the types of a union among the keys.
     """
     sections: set[type[BaseModel]] = {model}
+    fields: list[FieldInfo] = []
     path: list[str] = []
     for part in location:
         tagged = {m for m in sections if "kind" in m.model_fields and _kind(m) == part}
-        fields = [m.model_fields[part] for m in sections if part in m.model_fields]
+        named = [m.model_fields[part] for m in sections if part in m.model_fields]
         if isinstance(part, int):
-            path.append(str(part))
+            data = data[part] if isinstance(data, list | tuple) and part < len(data) else None
         elif tagged:
             sections = tagged
-        elif fields:
-            path.append(part)
-            sections = {m for field in fields for m in _models(field.annotation)}
+            continue
+        elif named:
+            data = data.get(part) if isinstance(data, Mapping) else None
+            fields = named
+        else:
+            continue
+        path.append(str(part))
+        sections = {m for f in fields for m in _models(f.annotation, f.metadata, data)}
     return path, sections
 
 
-def _kind(section: type[BaseModel]) -> Any:
+def _kind(section: type[BaseModel]) -> object:
     return section.model_fields["kind"].default
 
 
-def _models(annotation: Any) -> set[type[BaseModel]]:
-    """Every section type that an annotation names."""
+def _models(annotation: object, metadata: Iterable[object], value: object) -> set[type[BaseModel]]:
+    """Every section type that an annotation names, for what stands in its place."""
+    for mark in metadata:
+        if isinstance(mark, ByKind):
+            return mark.models(value)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
-    return {m for part in getattr(annotation, "__args__", ()) for m in _models(part)}
+    return {
+        model
+        for part in getattr(annotation, "__args__", ())
+        for model in _models(part, getattr(part, "__metadata__", ()), value)
+    }

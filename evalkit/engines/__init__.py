@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from evalkit.config.engine import EngineConfig, HfConfig
-from evalkit.config.server import OpenAIServerConfig
-from evalkit.engines.base import Engine
+from evalkit.config.engine import ENGINES
+from evalkit.core.errors import EvalkitError
+from evalkit.core.recipe import Strict
+from evalkit.engines.base import Engine, MultiProcessEngine
 
 
-def help_first_process(config: EngineConfig) -> None:
+def help_first_process(config: Strict) -> None:
     """What the further processes of `accelerate launch` do: follow the first until it is done."""
-    if isinstance(config, HfConfig):
-        from evalkit.engines.hf.engine import HfEngine
+    engine = open_engine(config)
+    if isinstance(engine, MultiProcessEngine):
+        engine.help()
 
-        HfEngine(config).help()
 
+def open_engine(config: Strict) -> Engine:
+    """The engine that a recipe names.
 
-def open_engine(config: EngineConfig) -> Engine:
-    """The engine that a recipe names."""
-    if isinstance(config, HfConfig):
-        from evalkit.engines.hf.engine import HfEngine
-
-        return HfEngine(config)
-    if isinstance(config, OpenAIServerConfig):
-        from evalkit.engines.openai.engine import OpenAIServerEngine
-
-        return OpenAIServerEngine(config)
-    from evalkit.engines.oracle import OracleEngine
-
-    return OracleEngine(config)
+    Raises:
+        EvalkitError: it cannot be opened, or the kind's package has a fault.
+    """
+    kind = ENGINES.of(config)
+    engine = kind.open(config)
+    if not isinstance(engine, Engine):
+        raise EvalkitError(
+            f"{ENGINES.package(kind.name)}: the engine {kind.name} is a {type(engine).__name__},"
+            " which lacks some of load, native, answer and engagement"
+        )
+    return engine

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from evalkit.config.arm import ArmConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.plugins import package_of
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Answers prompts for one checkpoint at a time, under the schedule of an arm."""
 
@@ -54,6 +57,58 @@ class Engine(Protocol):
 class MultiProcessEngine(Protocol):
     """An engine that other processes of the same launch help."""
 
+    def help(self) -> None:
+        """In another process than the first: follow it until there is no more work."""
+        ...
+
     def close(self) -> None:
         """Let them go: there is no more work."""
         ...
+
+
+def load(engine: Engine, model: str) -> dict[str, Any]:
+    """`Engine.load`, with a check of what it returns.
+
+    Raises:
+        EvalkitError: the checkpoint cannot be loaded, or the engine's package has a fault.
+    """
+    facts = engine.load(model)
+    if not isinstance(facts, dict) or "weights_sha256" not in facts:
+        raise EvalkitError(f"{_called(engine)}: load returns no facts with weights_sha256")
+    return facts
+
+
+def answers(
+    engine: Engine,
+    arm: ArmConfig,
+    schedule: ReuseSchedule | None,
+    prompts: Sequence[Prompt],
+    done: Collection[str],
+) -> Iterator[list[Completion]]:
+    """`Engine.answer`, with a check that every completion is one of these prompts'.
+
+    Raises:
+        EvalkitError: the engine cannot answer, or its package has a fault.
+    """
+    asked = {prompt.sample.id for prompt in prompts}
+    for batch in engine.answer(arm, schedule, prompts, done):
+        for completion in batch:
+            if not isinstance(completion, Completion) or completion.sample_id not in asked:
+                raise EvalkitError(f"{_called(engine)}: answer yields what is no asked Completion")
+        yield batch
+
+
+def evidence(engine: Engine) -> dict[str, Any]:
+    """`Engine.engagement`, with a check of what it returns.
+
+    Raises:
+        EvalkitError: the engine's package has a fault.
+    """
+    proof = engine.engagement()
+    if not isinstance(proof, dict) or "verdict" not in proof:
+        raise EvalkitError(f"{_called(engine)}: engagement returns no verdict")
+    return proof
+
+
+def _called(engine: Engine) -> str:
+    return f"{package_of(engine)}: {type(engine).__name__}"

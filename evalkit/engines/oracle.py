@@ -4,12 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import OracleConfig
+from evalkit.config.engine import EngineKind
+from evalkit.core.recipe import Strict
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
+
+
+class OracleConfig(Strict):
+    """Answers from the gold, or from a corrupted gold: tests and dry runs without a model.
+
+    Attributes:
+        corrupt: share of wrong answers, for all arms or per arm name.
+        seed: which samples are wrong.
+    """
+
+    kind: Literal["oracle"] = "oracle"
+    corrupt: float | dict[str, float] = 0.0
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _rates(self) -> OracleConfig:
+        rates = self.corrupt.values() if isinstance(self.corrupt, dict) else [self.corrupt]
+        if any(not 0 <= rate <= 1 for rate in rates):
+            raise ValueError("corrupt is a share between 0 and 1")
+        return self
 
 
 class OracleEngine:
@@ -55,3 +78,13 @@ class OracleEngine:
         wrong = int.from_bytes(digest[:8], "big") / 2**64 < rate
         text = " (forgotten)" if wrong else " " + ", ".join(sample.references)
         return Completion(sample.id, text, "stop", len(prompt.token_ids), len(text.split()), 0.0)
+
+
+def _check_arms(config: OracleConfig, arms: Sequence[ArmConfig]) -> None:
+    names = [arm.name for arm in arms]
+    for name in config.corrupt if isinstance(config.corrupt, dict) else ():
+        if name not in names:
+            raise ValueError(f"engine.corrupt {name} is not an arm ({', '.join(names)})")
+
+
+KIND = EngineKind(config=OracleConfig, open=OracleEngine, check_arms=_check_arms)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
-from evalkit.exporters import lm_eval, model_card
-from evalkit.exporters.results import ArmResults, results
-from evalkit.run.store import RunStore
+from evalkit.core.plugins import Registry
+from evalkit.exporters.format import ExportFormat
 
-__all__ = ["FORMATS", "export"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-FORMATS: dict[str, Callable[[ArmResults, Path], list[Path]]] = {
-    "lm_eval": lm_eval.write,
-    "model_card": model_card.write,
-}
+    from evalkit.run.store import RunStore
+
+__all__ = ["FORMATS", "ExportFormat", "export"]
+
+FORMATS = Registry(
+    "format",
+    ExportFormat,
+    {
+        "lm_eval": "evalkit.exporters.lm_eval:FORMAT",
+        "model_card": "evalkit.exporters.model_card:FORMAT",
+    },
+)
 
 
 def export(format_: str, store: RunStore, out: Path, arm: str | None = None) -> list[Path]:
@@ -34,11 +40,10 @@ def export(format_: str, store: RunStore, out: Path, arm: str | None = None) -> 
     Raises:
         EvalkitError: unknown format or arm, no run or no scores here, or `out` cannot be written.
     """
-    if format_ not in FORMATS:
-        near = difflib.get_close_matches(format_, FORMATS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(FORMATS)}"
-        raise EvalkitError(f"unknown format {format_}; {hint}")
+    from evalkit.exporters.results import results
+
+    write = FORMATS[format_].write
     try:
-        return [path for found in results(store, arm) for path in FORMATS[format_](found, out)]
+        return [path for scores in results(store, arm) for path in write(scores, out)]
     except OSError as error:
         raise EvalkitError(f"{out}: cannot be written: {error.strerror or error}") from None

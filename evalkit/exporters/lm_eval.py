@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.core.files import dumps, write_atomic
+from evalkit.exporters.format import ExportFormat
 from evalkit.exporters.results import ArmResults, Cell, Scored
 from evalkit.importers.lm_eval import RULER_TASKS
 from evalkit.run.store import slug
@@ -158,3 +159,6 @@ def _sample(doc_id: int, sample: Scored, own: Names) -> dict[str, Any]:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+FORMAT = ExportFormat(write)

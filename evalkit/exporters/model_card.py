@@ -7,69 +7,26 @@ points of 100, as both forms have them in published cards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from evalkit.core.files import write_atomic
+from evalkit.exporters.format import ExportFormat
 from evalkit.exporters.results import ArmResults, Cell
 from evalkit.run.store import slug
-from evalkit.tasks.ruler.config import NAMES
-
-METRICS = {
-    "qa_f1": "f1",
-    "qa_f1_zh": "f1",
-    "set_f1": "f1",
-    "rouge": "rouge",
-    "rouge_zh": "rouge",
-    "classification": "accuracy",
-    "choice": "accuracy",
-    "set_exact": "exact_match",
-    "needle_exact": "exact_match",
-    "prefixed_exact": "exact_match",
-}
-"""The hub's names of metrics; the others keep ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """How the hub calls what a cell was made of.
-
-    Attributes:
-        type: id of the data set, or our kind of task where it is generated.
-        name: for people.
-        config: configuration of the data set.
-        split: of the data set.
-        hub: whether the data set is on the hub.
-    """
-
-    type: str
-    name: str
-    config: str | None = None
-    split: str | None = None
-    hub: bool = False
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Those that are set."""
-        values = {"name": self.name, "type": self.type, "config": self.config, "split": self.split}
-        return {key: value for key, value in values.items() if value is not None}
+from evalkit.scorers import METRICS
+from evalkit.tasks.base import Dataset
+from evalkit.tasks.registry import kind_of
 
 
 def dataset(cell: Cell) -> Dataset:
     """The data set of a cell."""
-    family, _, rest = cell.name.partition("/")
-    if family in ("longbench", "longbench-e"):
-        config = rest if family == "longbench" else f"{rest.partition('@')[0]}_e"
-        return Dataset("zai-org/LongBench", f"LongBench ({rest})", config, "test", hub=True)
-    if family == "longbench-v2":
-        return Dataset("zai-org/LongBench-v2", f"LongBench v2 ({rest})", rest, "train", hub=True)
-    kind = cell.name.partition("@")[0]
-    if kind in NAMES:
-        return Dataset("ruler", f"RULER ({cell.name})", cell.name)
-    return Dataset(kind, cell.name, cell.name)
+    kind = kind_of(cell.name)
+    if kind is not None and kind.dataset is not None:
+        return kind.dataset(cell.name)
+    return Dataset(cell.name.partition("@")[0], cell.name, cell.name)
 
 
 def write(found: ArmResults, out: Path) -> list[Path]:
@@ -94,10 +51,10 @@ def _result(cell: Cell) -> dict[str, Any]:
         arguments["failed"] = cell.errors
     return {
         "task": {"type": "text-generation", "name": "Text Generation"},
-        "dataset": dataset(cell).fields,
+        "dataset": _fields(dataset(cell)),
         "metrics": [
             {
-                "type": METRICS.get(cell.metric, cell.metric),
+                "type": _hub_metric(cell.metric),
                 "value": round(100 * cell.mean, 2),
                 "name": cell.metric,
                 "args": arguments,
@@ -116,5 +73,19 @@ def _entry(cell: Cell, found: ArmResults) -> dict[str, Any]:
     }
 
 
+def _hub_metric(name: str) -> str:
+    """The hub's name of a metric, else ours; its package need not be here any more."""
+    return (METRICS[name].hub if name in METRICS else None) or name
+
+
+def _fields(data: Dataset) -> dict[str, str]:
+    """Those that are set."""
+    values = {"name": data.name, "type": data.type, "config": data.config, "split": data.split}
+    return {key: value for key, value in values.items() if value is not None}
+
+
 def _dumped(data: Any) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+FORMAT = ExportFormat(write)

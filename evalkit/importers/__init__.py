@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
-from evalkit.importers import kvpress, lm_eval, longbench, longbench_v2, needle_kamradt, ruler
-from evalkit.importers.common.add_arm import add_arm
-from evalkit.importers.common.import_report import ImportReport, TaskImport
-from evalkit.importers.common.records import Problem, Reading
-from evalkit.run.store import RunStore
+from evalkit.core.plugins import Registry
+from evalkit.importers.common.format import ImportFormat
 
-__all__ = ["FORMATS", "ImportReport", "Problem", "TaskImport", "import_predictions"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-FORMATS: dict[str, Callable[[Path, Reading], None]] = {
-    "longbench": longbench.read,
-    "longbench_v2": longbench_v2.read,
-    "ruler": ruler.read,
-    "needle_kamradt": needle_kamradt.read,
-    "lm_eval": lm_eval.read,
-    "kvpress": kvpress.read,
-}
+    from evalkit.importers.common.import_report import ImportReport
+    from evalkit.importers.common.records import Reading
+    from evalkit.run.store import RunStore
+
+__all__ = ["FORMATS", "ImportFormat", "import_predictions"]
+
+FORMATS = Registry(
+    "format",
+    ImportFormat,
+    {
+        "longbench": "evalkit.importers.longbench:FORMAT",
+        "longbench_v2": "evalkit.importers.longbench_v2:FORMAT",
+        "ruler": "evalkit.importers.ruler:FORMAT",
+        "needle_kamradt": "evalkit.importers.needle_kamradt:FORMAT",
+        "lm_eval": "evalkit.importers.lm_eval:FORMAT",
+        "kvpress": "evalkit.importers.kvpress:FORMAT",
+    },
+    "evalkit.importers",
+)
 
 
 def import_predictions(
@@ -30,7 +37,7 @@ def import_predictions(
 ) -> ImportReport:
     """Add predictions as an arm to a run directory, which is made if absent; all or nothing.
 
-    BadField records are left out and named in the report. Records without ids are joined with
+    Bad records are left out and named in the report. Records without ids are joined with
     the samples of the run by position, after a check that the answers agree line by line.
 
     Args:
@@ -42,20 +49,29 @@ def import_predictions(
 
     Raises:
         EvalkitError: unknown format, nothing to import, an arm of that name with other content,
-            answers that disagree with those of the run, or unequal coverage without the flag.
+            answers that disagree with those of the run, unequal coverage without the flag, or the
+            format's package has a fault.
     """
-    if format_ not in FORMATS:
-        near = difflib.get_close_matches(format_, FORMATS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(FORMATS)}"
-        raise EvalkitError(f"unknown format {format_}; {hint}")
+    from evalkit.importers.common.add_arm import add_arm
+    from evalkit.importers.common.records import Reading
+
+    format_record = FORMATS[format_]
     if not arm.strip():
         raise EvalkitError("an arm needs a name")
     reading = Reading()
-    FORMATS[format_](path, reading)
+    format_record.read(path, reading)
     if not any(reading.slots.values()):
         raise EvalkitError(f"{path}: no record in it{_first(reading)}")
     with store.lock():
-        return add_arm(format_, path.name, arm, store, reading, allow_partial=allow_partial)
+        return add_arm(
+            format_,
+            path.name,
+            arm,
+            store,
+            reading,
+            allow_partial=allow_partial,
+            packages=FORMATS.packages([format_]),
+        )
 
 
 def _first(reading: Reading) -> str:

@@ -23,6 +23,7 @@ from evalkit.data.records import MAX_LINE, BadField
 from evalkit.importers import longbench_v2
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.records import Reading, Record, Row, Where
 from evalkit.tasks.longbench.facts import tasks
 from evalkit.tasks.longbench.suites import cell
@@ -206,3 +207,6 @@ def _keep_place(row: Row, length: int | None) -> None:
         row.reading.hole(benchmark_facts.ruler_cell(task, length), row.where)
     elif task in tasks():
         row.reading.hole(cell(task), row.where)
+
+
+FORMAT = ImportFormat(read)

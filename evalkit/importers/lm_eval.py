@@ -13,6 +13,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField, kind
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.records import Reading, Record, Row, Where
 from evalkit.tasks.ruler.config import NAMES
@@ -104,3 +105,6 @@ def _response(row: Row) -> str | None:
     except BadField as error:
         row.reading.problem(row.where, error.field, f"{error.message}; counted as an error")
         return None
+
+
+FORMAT = ImportFormat(read)

@@ -12,6 +12,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.records import Reading, Row, Where
 from evalkit.tasks.longbench.facts import tasks
@@ -57,3 +58,6 @@ def _read_task(file: Path, name: str, base: str, reading: Reading, *, e: bool) -
             reading.problem(where, error.field, f"{error.message}; left out")
         if not e:  # which cell of LongBench-E the line belongs to is not known
             reading.hole(cell(base), where)
+
+
+FORMAT = ImportFormat(read)

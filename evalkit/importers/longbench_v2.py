@@ -14,6 +14,7 @@ from evalkit.data import cards
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.records import Reading, Record, Row
 from evalkit.tasks.longbench_v2.slices import FACETS, LETTERS
@@ -62,3 +63,6 @@ def one(task: str, row: Row, prediction: str | None) -> Record:
         task, row, prediction, (answer,), "choice", key, meta, gold="answer"
     )
     return replace(found, alias=key)
+
+
+FORMAT = ImportFormat(read)

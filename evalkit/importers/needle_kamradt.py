@@ -13,6 +13,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows, whole
 from evalkit.importers.common.records import Reading, Record, Row
 
@@ -64,3 +65,6 @@ def _one(row: Row) -> Record:
         extra,
         gold="needle",
     )
+
+
+FORMAT = ImportFormat(read)

@@ -14,6 +14,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import found
+from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.records import Hole, Reading, Record, Row, Where
 from evalkit.tasks.ruler.config import NAMES
@@ -96,3 +97,6 @@ def _one(row: Row, cell: str) -> Record:
     return benchmark_facts.record(
         cell, row, prediction, row.texts("outputs"), metric, key, meta, gold="outputs"
     )
+
+
+FORMAT = ImportFormat(read)

@@ -5,26 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.analysis.grouping import by_benchmark
 from evalkit.core.provenance import model_name
-from evalkit.report import overlap, speed, stopping, verdict_text
-from evalkit.report.plots import curves
-from evalkit.report.plots.heatmap_sheet import needle_maps, sheet
+from evalkit.report import verdict_text
+from evalkit.report.panels import PANELS
+from evalkit.report.panels.base import Section
 from evalkit.report.plots.style import inline_svg, page_colours
 from evalkit.report.provenance import grids
 from evalkit.report.sample_browser import KEEP_ALL, samples, script_json
-from evalkit.report.tables import Grid, by_task, counts, notes, summary
+from evalkit.report.tables import Grid, notes, summary
 from evalkit.run.store import RunStore
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BADGES = {"no worse": "good", "worse": "bad", "undecided": "open", "baseline": "base"}
 
@@ -39,7 +35,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section of the page."""
+    """A section of the page with its figures drawn."""
 
     id: str
     title: str
@@ -66,7 +62,11 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
         for name in ("report.css", "report.js", "report.html.j2")
     )
     data = None if public else samples(store, comparison)
-    parts = [part for make in PARTS if (part := make(store, comparison))]
+    parts = [
+        part
+        for name in PANELS
+        if (section := PANELS[name].section(store, comparison)) and (part := _part(name, section))
+    ]
     run = store.read_run()
     digest = base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
     recipe = None if public else json.dumps(run.get("recipe") or {}, indent=1, ensure_ascii=False)
@@ -138,136 +138,18 @@ def _browser_lead(data: Mapping[str, Any]) -> str:
     return f"{text}; answers are cut at {data['cut']:,} characters."
 
 
-# -- sections --------------------------------------------------------------------------------------
-
-
-def _inline(make: Callable[[], Figure | None], name: str, alt: str) -> tuple[Picture, ...]:
-    with page_colours():
-        figure = make()
-    return () if figure is None else (Picture(inline_svg(figure, name, alt)),)
-
-
-def _stopping(_: RunStore, comparison: RunComparison) -> Part | None:
-    found = comparison.until_decided
-    if found is None:
+def _part(id_: str, section: Section) -> Part | None:
+    """A section with its figures drawn; None where nothing is in it."""
+    pictures = []
+    for drawing in section.drawings:
+        with page_colours():
+            figure = drawing.draw()
+        if figure is not None:
+            svg = inline_svg(figure, drawing.name, drawing.alt)
+            pictures.append(Picture(svg, drawing.caption))
+    if not pictures and not section.tables:
         return None
-    return Part(
-        "stopping", "Stopped when decided", stopping.saved(found), (), (stopping.table(found),)
-    )
-
-
-def _retention(_: RunStore, comparison: RunComparison) -> Part | None:
-    parts = by_benchmark(comparison)
-    found = _inline(
-        lambda: curves.retention_curves(comparison, parts),
-        "retention",
-        "Score against retention, one line per family of arms, with interval bands",
-    )
-    text = (
-        "One line per family. Bands are the paired intervals, laid around the baseline's score:"
-        " where a band leaves the grey line, the difference is beyond chance."
-    )
-    return Part("retention", "Quality against retention", text, found) if found else None
-
-
-def _forest(_: RunStore, comparison: RunComparison) -> Part | None:
-    names = curves.worse_first(comparison)
-    if not names:
-        return Part("tasks", "By task", "", (), (by_task(comparison),))
-    found = _inline(
-        lambda: curves.forest(comparison, names),
-        "forest",
-        "Difference to the baseline per task with intervals, one panel per arm",
-    )
-    text = "Circle: no worse. Square: worse. Diamond: undecided. The bar is the interval."
-    return Part("tasks", "Differences by task", text, found, (by_task(comparison),))
-
-
-def _ruler(_: RunStore, comparison: RunComparison) -> Part | None:
-    found = _inline(
-        lambda: curves.ruler_by_length(comparison), "ruler", "RULER score against length"
-    )
-    return Part("ruler", "RULER by length", "", found) if found else None
-
-
-def _own(_: RunStore, comparison: RunComparison) -> Part | None:
-    if not comparison.summaries:
-        return None
-    notes = " ".join(f"{line}." for found in comparison.summaries for line in found.notes)
-    grids = tuple(found.grid for found in comparison.summaries)
-    return Part("benchmarks", "What the benchmarks report", notes, (), grids)
-
-
-def _needle(store: RunStore, comparison: RunComparison) -> Part | None:
-    names, base = [arm["name"] for arm in comparison.arms], comparison.result.baseline
-    pictures: list[Picture] = []
-    with page_colours():
-        for section, maps in needle_maps(store, names).items():
-            if base in maps:
-                figure = sheet(maps, base)
-                svg = inline_svg(figure, f"map{len(pictures)}", f"Heat maps of {section}")
-                pictures.append(Picture(svg, section))
-    text = "Every arm, and below it its difference to the baseline; hatched is worse."
-    if not pictures:
-        return None
-    return Part("needle", "Needles by length and depth", text, tuple(pictures))
-
-
-def _overlap(_: RunStore, comparison: RunComparison) -> Part | None:
-    found = comparison.overlap
-    if found is None:
-        return None
-    pictures = _inline(lambda: overlap.maps(found), "overlap", "Recall of every pair of layers")
-    beside = overlap.beside_quality(comparison)
-    grids = [overlap.adjacent(found), overlap.arms(found)] + ([beside] if beside else [])
-    text = (
-        f"Measured without generating: {overlap.heading(found)}. Dots mark what each arm reads;"
-        " in brackets its mean selection recall."
-    )
-    return Part("overlap", "What the selections say", text, pictures, tuple(reversed(grids)))
-
-
-def _speed(store: RunStore, comparison: RunComparison) -> Part | None:
-    bench = speed.read(store.path)
-    if bench is None:
-        return None
-    pictures = _inline(
-        lambda: speed.figure(bench, comparison), "speed", "Quality difference over speed ratio"
-    )
-    drift = bench.get("drift")
-    text = "Measured by `evalkit bench` under one load, the same for every arm."
-    if drift and not drift["holds"]:
-        text += " The baseline drifted between its first and last round: no speeds are compared."
-    return Part("speed", "Speed beside quality", text, pictures, (speed.table(bench, comparison),))
-
-
-def _counts(_: RunStore, comparison: RunComparison) -> Part:
-    text = "A failed generation scores 0 and stays in the denominator."
-    return Part("counts", "Answers", text, (), (counts(comparison),))
-
-
-def _schedules(_: RunStore, comparison: RunComparison) -> Part | None:
-    found = _inline(
-        lambda: curves.schedules(comparison),
-        "strips",
-        "Schedule of every arm, layer by layer: full or shared, and which layer is read",
-    )
-    text = "In prefill a lag does not act, unless the schedule says phase=all."
-    return Part("schedules", "Schedules", text, found) if found else None
-
-
-PARTS: tuple[Callable[[RunStore, RunComparison], Part | None], ...] = (
-    _stopping,
-    _retention,
-    _forest,
-    _ruler,
-    _own,
-    _needle,
-    _overlap,
-    _speed,
-    _counts,
-    _schedules,
-)
+    return Part(id_, section.title, section.lead, tuple(pictures), section.tables)
 
 
 def write(store: RunStore, comparison: RunComparison, path: Path) -> None:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.files import write_atomic
-from evalkit.report import stopping
-from evalkit.report.overlap import beside_quality
-from evalkit.report.tables import Grid, by_task, notes, summary
+from evalkit.report.panels import PANELS
+from evalkit.report.tables import Grid, notes, summary
 from evalkit.run.store import RunStore
 
 
 def markdown(comparison: RunComparison) -> str:
     """The whole report."""
     parts = ["# Comparison", "", *table_lines(summary(comparison))]
-    if len(comparison.tasks) > 1:
-        parts += ["", *table_lines(by_task(comparison))]
-    for found in comparison.summaries:
-        parts += ["", *table_lines(found.grid)]
-        parts += ["", *(f"- {escape(line)}" for line in found.notes)] if found.notes else []
-    if comparison.until_decided is not None:
-        parts += ["", *table_lines(stopping.table(comparison.until_decided))]
-        parts += ["", stopping.saved(comparison.until_decided)]
-    beside = beside_quality(comparison)
-    if beside is not None:
-        parts += ["", *table_lines(beside)]
+    for panel in PANELS.usable():
+        for table in panel.text(comparison):
+            parts += ["", *table_lines(table.grid)]
+            parts += ["", *(f"- {escape(line)}" for line in table.notes)] if table.notes else []
     lines = notes(comparison, every_task=True)
     if lines:
         parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.report import stopping
-from evalkit.report.overlap import beside_quality
-from evalkit.report.tables import Grid, by_task, notes, summary
+from evalkit.report.panels import PANELS
+from evalkit.report.tables import Grid, notes, summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,23 +15,15 @@ _STYLE = {"no worse": "green", "worse": "red", "undecided": "yellow", "baseline"
 
 
 def show(comparison: RunComparison, console: Console) -> None:
-    """Print the summary, the tasks and the notes; model output never reaches the terminal."""
+    """Print the summary, the panels and the notes; model output never reaches the terminal."""
     from rich.text import Text
 
-    tasks = by_task(comparison)
-    if comparison.until_decided is not None:
-        show_grid(stopping.table(comparison.until_decided), console)
-        console.print(Text(f"· {stopping.saved(comparison.until_decided)}", style="dim"))
     show_grid(summary(comparison), console)
-    if len(comparison.tasks) > 1:
-        show_grid(tasks, console)
-    for found in comparison.summaries:
-        show_grid(found.grid, console)
-        for line in found.notes:
-            console.print(Text(f"· {line}", style="dim"))
-    beside = beside_quality(comparison)
-    if beside is not None:
-        show_grid(beside, console)
+    for panel in PANELS.usable():
+        for table in panel.text(comparison):
+            show_grid(table.grid, console)
+            for line in table.notes:
+                console.print(Text(f"· {line}", style="dim"))
     for line in notes(comparison):
         console.print(Text(f"· {line}", style="dim"))
 

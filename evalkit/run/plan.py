@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import THROUGHPUT_FIELDS
+from evalkit.config.engine import ENGINES
 from evalkit.config.run import RunConfig
 from evalkit.config.server import PLACE_FIELDS
 from evalkit.core.errors import EvalkitError
@@ -16,7 +16,7 @@ from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_metadata import IndexerFileError, indexer_facts, read_schedule
 from evalkit.tasks.base import Task
-from evalkit.tasks.registry import build_all
+from evalkit.tasks.registry import TASKS, build_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,13 @@ class Plan:
     def samples(self) -> int:
         """Samples per arm."""
         return sum(self.count(task) for task in self.tasks)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Versions of the other packages that the recipe's tasks and engine come from."""
+        kinds = [TASKS.of(task).name for task in self.config.tasks]
+        engine = ENGINES.of(self.config.engine).name
+        return TASKS.packages(kinds) | ENGINES.packages([engine])
 
     @property
     def total(self) -> int:
@@ -118,7 +125,8 @@ def _span(layers: tuple[int, ...]) -> str:
 def identity(todo: Plan) -> dict[str, Any]:
     """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
-    recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in THROUGHPUT_FIELDS}
+    throughput = ENGINES.of(todo.config.engine).throughput
+    recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in throughput}
     del recipe["model"]
     for arm in recipe["arms"]:
         model = todo.models[arm["name"]]

@@ -12,22 +12,22 @@ from itertools import islice
 from typing import Any
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import EngineConfig
-from evalkit.config.server import OpenAIServerConfig
+from evalkit.config.engine import ENGINES
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import dense_tokens
-from evalkit.core.provenance import environment
+from evalkit.core.provenance import environment, with_guests
 from evalkit.core.reasoning import without_reasoning
-from evalkit.core.recipe import canonical_hash
+from evalkit.core.recipe import Strict, canonical_hash
 from evalkit.core.types import Followup, Prompt, Renderer, Sample
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
-from evalkit.engines.base import Engine, MultiProcessEngine
+from evalkit.engines.base import Engine, MultiProcessEngine, answers, evidence, load
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.plan import Plan, changes, identity
 from evalkit.run.stopping_rule import Stopper
 from evalkit.run.store import RunStore, sample_row
+from evalkit.tasks.base import samples
 
 BLOCK_SAMPLES = 512
 BLOCK_TOKENS = 2_000_000
@@ -63,7 +63,7 @@ def run(
     engine = open_engine(todo.config.engine)
     for model in _models(todo, stopper):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
-        facts = engine.load(model)
+        facts = load(engine, model)
         renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
         facts["dense_tokens"] = dense_tokens(model)
@@ -74,7 +74,7 @@ def run(
         items = store.read_items()
         done = {arm.name: _answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
-        if isinstance(todo.config.engine, OpenAIServerConfig):
+        if ENGINES.of(todo.config.engine).servers:
             refused |= _check(engine, unfinished, schedules, record)
         store.write_run(record)
         arms = [arm for arm in arms if arm.name not in refused]
@@ -145,7 +145,7 @@ def blocks(
     for task in todo.tasks:
         count = todo.count(task)
         order = range(count) if stopper is None else stopper.order(task, count, renderer)
-        stream = (renderer.render(task.sample(i, renderer)) for i in order)
+        stream = (renderer.render(sample) for sample in samples(task, renderer, order))
         size = BLOCK_SAMPLES if stopper is None else stopper.look
         while block := list(_take_block(stream, size)):
             yield block
@@ -153,9 +153,10 @@ def blocks(
                 break
 
 
-def _turns(found: Iterator[list[Prompt]], engine: EngineConfig) -> Iterator[list[Prompt]]:
+def _turns(found: Iterator[list[Prompt]], engine: Strict) -> Iterator[list[Prompt]]:
     """Blocks cut into the turns that arms take on their servers, so that drift hits all alike."""
-    size = engine.turn_samples if isinstance(engine, OpenAIServerConfig) else BLOCK_SAMPLES
+    turn_samples = ENGINES.of(engine).turn_samples
+    size = BLOCK_SAMPLES if turn_samples is None else turn_samples(engine)
     for block in found:
         for start in range(0, len(block), size):
             yield block[start : start + size]
@@ -200,7 +201,7 @@ class _Turn:
         if failed:
             self.store.add_samples(self.arm.name, failed)
             self.on_answer(self.arm.name, len(failed))
-        for batch in self.engine.answer(self.arm, self.schedule, asked, finished):
+        for batch in answers(self.engine, self.arm, self.schedule, asked, finished):
             # Arms are joined on the question that all of them read: the first one.
             rows = [sample_row(by_id[c.sample_id], c) for c in batch]
             self.store.add_samples(self.arm.name, rows)
@@ -214,19 +215,19 @@ class _Turn:
             return list(prompts), []
         firsts = _answered(self.store, self.arm.name, "first")
         twice = list(by_id.values())
-        for batch in self.engine.answer(self.arm, self.schedule, twice, set(firsts)):
+        for batch in answers(self.engine, self.arm, self.schedule, twice, set(firsts)):
             rows = [sample_row(by_id[c.sample_id], c) for c in batch]
             self.store.add_samples(self.arm.name, rows, "first")
-        answers = self.store.read_samples(self.arm.name, "first")
+        first_answers = self.store.read_samples(self.arm.name, "first")
         asked, failed = [], []
         for prompt in prompts:
             sample = prompt.sample
             if sample.followup is None:
                 asked.append(prompt)
-            elif answers[sample.id]["finish_reason"] == "error":
-                failed.append(answers[sample.id])
+            elif first_answers[sample.id]["finish_reason"] == "error":
+                failed.append(first_answers[sample.id])
             else:
-                first = without_reasoning(answers[sample.id]["completion"])
+                first = without_reasoning(first_answers[sample.id]["completion"])
                 asked.append(self.renderer.render(_second(sample, sample.followup, first)))
         return asked, failed
 
@@ -288,7 +289,7 @@ def _begin(todo: Plan, store: RunStore) -> dict[str, Any]:
     # Cells that only imported arms have stay in the tables.
     record["tasks"] = planned + [t for t in record.get("tasks", []) if t["name"] not in names]
     record["arms"] += [{"name": arm.name} for arm in todo.config.arms if arm.name not in known]
-    record["environment"] = environment()
+    record["environment"] = with_guests(environment(), todo.packages, record.get("environment"))
     store.write_run(record)
     return record
 
@@ -353,7 +354,7 @@ def _note_engagement(entry: dict[str, Any], engine: Engine) -> None:
         now = f"unknown: {check['reason']}" if unknown else check["verdict"]
         entry["engagement"] = {"verdict": before if before.startswith("unknown") else now}
         return
-    proof = engine.engagement()
+    proof = evidence(engine)
     if before == "not engaged" or (str(proof["verdict"]).startswith("unknown") and before):
         return
     entry["engagement"] = dict(proof)

@@ -7,9 +7,11 @@ from typing import Any
 
 from evalkit.config.run import ScoringConfig
 from evalkit.core.errors import EvalkitError
+from evalkit.core.provenance import with_guests
 from evalkit.core.reasoning import is_unclosed, without_reasoning
 from evalkit.core.types import SampleScore
 from evalkit.run.store import RunStore
+from evalkit.scorers import METRICS
 from evalkit.scorers import flags as answer_flags
 from evalkit.scorers import score as metric_score
 
@@ -43,6 +45,9 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
         scores = [score_row(item, rows[i], how, dense) for i, item in items.items() if i in rows]
         store.write_scores(arm, scores)
         counts[arm] = len(scores)
+    packages = METRICS.packages(dict.fromkeys(item["metric"] for item in items.values()))
+    if packages:
+        run["environment"] = with_guests(run.get("environment") or {}, packages)
     store.write_run(run)
     return counts
 

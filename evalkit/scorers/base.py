@@ -29,6 +29,7 @@ class Options:
 
 Scorer = Callable[[str, tuple[str, ...], Options], float]
 Plain = Callable[[str, tuple[str, ...]], float]
+Flags = Callable[[str, str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +41,30 @@ class Metric:
         strict: as it should have been.
         zero_without_references: an empty list of references scores 0 in official mode (as the
             official script of LongBench does) instead of being refused.
+        hub: name of the metric on model cards of the hub; None: ours.
+        flags: what a report counts of an answer besides its score, from answer and mode.
     """
 
     official: Scorer
     strict: Scorer
     zero_without_references: bool = False
+    hub: str | None = None
+    flags: Flags = lambda *_: ()
 
 
-def plain(official: Plain, strict: Plain | None = None) -> Metric:
+def plain(
+    official: Plain,
+    strict: Plain | None = None,
+    *,
+    hub: str | None = None,
+    flags: Flags = lambda *_: (),
+) -> Metric:
     """A metric that looks at answer and references only; without `strict` both modes agree."""
 
     def lift(function: Plain) -> Scorer:
         return lambda prediction, references, _options: function(prediction, references)
 
-    return Metric(lift(official), lift(strict or official))
+    return Metric(lift(official), lift(strict or official), hub=hub, flags=flags)
 
 
 def best(function: Callable[[str, str], float]) -> Scorer:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 from evalkit.core.reasoning import without_reasoning
+from evalkit.scorers.base import plain
 
 LETTERS = "ABCD"
 
@@ -77,3 +78,16 @@ def official_choice(prediction: str, reference: str) -> float:
 def strict_choice(prediction: str, reference: str) -> float:
     """The same with the strict extraction."""
     return float(strict_letter(prediction) == reference)
+
+
+def _flags(prediction: str, mode: str) -> tuple[str, ...]:
+    letter = strict_letter if mode == "strict" else official_letter
+    return ("no_letter",) if letter(prediction) is None else ()
+
+
+CHOICE = plain(
+    lambda answer, references: max(official_choice(answer, r) for r in references),
+    lambda answer, references: max(strict_choice(answer, r) for r in references),
+    hub="accuracy",
+    flags=_flags,
+)

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 
 from evalkit.core.errors import EvalkitError
 from evalkit.scorers.base import Options
+from evalkit.scorers.longbench import longbench
 
 LONGEST = 2000
 """Characters of a line that strict mode compares: difflib needs quadratic time and more."""
@@ -87,3 +88,6 @@ def _levenshtein() -> Ratio:
             "edit_distance = levenshtein needs the package rapidfuzz: pip install rapidfuzz"
         ) from None
     return lambda line, gold: float(Indel.normalized_similarity(line, gold))
+
+
+CODE_SIM = longbench(code_sim, strict_code_sim)

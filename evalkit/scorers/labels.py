@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from evalkit.core.errors import EvalkitError
-from evalkit.scorers.base import Options
+from evalkit.scorers.base import Options, best
+from evalkit.scorers.longbench import longbench
 
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -161,3 +162,9 @@ def _chinese(text: str) -> int:
         else:
             digit = _ZH_DIGITS[character]
     return total + digit
+
+
+CLASSIFICATION = longbench(classification, strict_classification, hub="accuracy")
+RETRIEVAL = longbench(best(retrieval("en")), best(strict_retrieval("en")))
+RETRIEVAL_ZH = longbench(best(retrieval("zh")), best(strict_retrieval("zh")))
+COUNT = longbench(best(count), best(strict_count))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from evalkit.scorers.base import plain
+
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
@@ -54,3 +56,8 @@ def needle_exact(prediction: str, references: tuple[str, ...]) -> float:
 def _stands_alone(reference: str, text: str) -> bool:
     pattern = rf"(?<![0-9A-Za-z]){re.escape(reference)}(?![0-9A-Za-z])"
     return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+RULER_ALL = plain(ruler_all, strict_all)
+RULER_PART = plain(ruler_part, strict_part)
+NEEDLE_EXACT = plain(needle_exact, hub="exact_match")

@@ -10,7 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from evalkit.scorers.base import best
 from evalkit.scorers.lcs import Columns, matches
+from evalkit.scorers.longbench import longbench
 from evalkit.scorers.segment import words
 from evalkit.scorers.text import fold
 
@@ -126,3 +128,7 @@ def _clipped(columns: Columns, union: int, available: Counter[str]) -> int:
         for word in columns.bits
         if word in available
     )
+
+
+ROUGE = longbench(best(rouge), best(strict_rouge), hub="rouge")
+ROUGE_ZH = longbench(best(rouge_zh), best(strict_rouge_zh), hub="rouge")

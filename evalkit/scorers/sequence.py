@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
+from evalkit.scorers.base import plain
+
 
 def prefixed_ratio(prediction: str, references: tuple[str, ...]) -> float:
     """Likeness of the answer to the best reference, 0 where its first word is not the required.
@@ -29,3 +31,7 @@ def _ratio(prediction: str, reference: str) -> float:
     said = answer.removeprefix(word).strip()
     # difflib is not symmetric; the reference is always the second sequence, which is indexed
     return SequenceMatcher(None, said, text.strip(), autojunk=False).ratio()
+
+
+PREFIXED_RATIO = plain(prefixed_ratio)
+PREFIXED_EXACT = plain(prefixed_exact, hub="exact_match")

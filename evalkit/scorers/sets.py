@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from evalkit.scorers.base import plain
+
 _MARK = re.compile(r"final\s+answer\s*:", re.IGNORECASE)
 _SPLIT = re.compile(r"[,\s]+")
 _DRESSING = "\"'`*.()"
@@ -40,3 +42,7 @@ def final_list(prediction: str) -> frozenset[str]:
 def _names(items: tuple[str, ...] | list[str]) -> frozenset[str]:
     stripped = (item.strip().strip(_DRESSING).lower() for item in items)
     return frozenset(item for item in stripped if item)
+
+
+SET_F1 = plain(set_f1, hub="f1")
+SET_EXACT = plain(set_exact, hub="exact_match")

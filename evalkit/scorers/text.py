@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
+from evalkit.scorers.base import best
+from evalkit.scorers.longbench import longbench
 from evalkit.scorers.segment import words
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -122,3 +124,7 @@ def punctuation_table() -> dict[int, str | None]:
         if category.startswith("P"):
             table[code] = " " if category == "Pd" else None
     return table | {ord(c): " " for c in "/\\-"}
+
+
+QA_F1 = longbench(best(qa_f1), best(strict_qa_f1), hub="f1")
+QA_F1_ZH = longbench(best(qa_f1_zh), best(strict_qa_f1_zh), hub="f1")

@@ -18,6 +18,7 @@ from evalkit.stats.inputs import (
     score_matrix,
     split,
 )
+from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.macro_bootstrap import Choices, draw, results
 from evalkit.stats.result import SPANNING, PairedResult, join
 
@@ -131,3 +132,25 @@ def _check(confidence: float, n_resamples: int, method: str) -> None:
         raise EvalkitError(f"confidence {confidence} must lie between 0 and 1")
     if n_resamples < 1:
         raise EvalkitError(f"n_resamples {n_resamples} must be at least 1")
+
+
+def _method(name: str) -> IntervalMethod:
+    """`paired_bootstrap_arms` by one of its methods."""
+
+    def arms(scores: PairedScores) -> ArmResults:
+        return paired_bootstrap_arms(
+            scores.matrix,
+            scores.baseline,
+            strata=scores.strata,
+            clusters=scores.clusters,
+            keys=scores.keys,
+            confidence=scores.confidence,
+            n_resamples=scores.n_resamples,
+            method=name,
+            seed=scores.seed,
+        )
+
+    return IntervalMethod(arms, resamples=True)
+
+
+BCA, PERCENTILE, STUDENTIZED = map(_method, METHODS)

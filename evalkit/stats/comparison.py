@@ -80,7 +80,7 @@ class Options:
         margin: largest tolerable loss in score units, for every task without its own.
         margins: margins of single tasks (or of ``"macro"``).
         noise_floors: noise floor per task (or ``"macro"``), from an A/A pair.
-        method: ``"auto"`` (what the coverage table supports) or one of `paired.METHODS`.
+        method: ``"auto"`` (what the coverage table supports) or one of `methods.METHODS`.
         confidence: nominal coverage of the two-sided interval.
         n_resamples: bootstrap resamples.
         seed: seed of the resamples.

@@ -8,8 +8,8 @@ from dataclasses import replace
 from numpy.typing import ArrayLike
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
-from evalkit.stats.bootstrap import ArmResults, paired_bootstrap_arms
+from evalkit.core.plugins import Registry
+from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import critical_z
 from evalkit.stats.inputs import (
     Labels,
@@ -17,13 +17,24 @@ from evalkit.stats.inputs import (
     clusters_span_strata,
     pair,
     score_matrix,
-    split,
 )
-from evalkit.stats.newcombe import newcombe_arms
+from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.result import SPANNING, PairedResult, join
-from evalkit.stats.score_interval import closed_form
+from evalkit.stats.score_interval import closed_form_arms
 
-METHODS = ("auto", "score", "t", "newcombe", *BOOTSTRAPS)
+METHODS = Registry(
+    "interval method",
+    IntervalMethod,
+    {
+        "auto": "evalkit.stats.methods:AUTO",
+        "score": "evalkit.stats.score_interval:SCORE",
+        "t": "evalkit.stats.score_interval:T",
+        "newcombe": "evalkit.stats.newcombe:NEWCOMBE",
+        "percentile": "evalkit.stats.bootstrap:PERCENTILE",
+        "bca": "evalkit.stats.bootstrap:BCA",
+        "studentized": "evalkit.stats.bootstrap:STUDENTIZED",
+    },
+)
 
 # What docs/statistics.md's coverage table supports, by situation.
 DEFAULT_METHODS = {
@@ -65,9 +76,8 @@ def paired_difference(
     """Interval and p-value of mean(a) - mean(b), as `paired_bootstrap` but by any method.
 
     Args:
-        method: ``"auto"`` (`default_method`), ``"score"``, ``"t"``, ``"newcombe"`` (right/wrong
-            scores without clusters; a macro average squares and adds its tasks) or one of
-            `paired_bootstrap`.
+        method: a name of `METHODS`; ``"auto"`` takes `default_method`, ``"newcombe"`` only
+            right/wrong scores without clusters.
 
     The other arguments and the errors are those of `paired_bootstrap`.
     """
@@ -96,29 +106,23 @@ def paired_arms(
     seed: int = 0,
 ) -> ArmResults:
     """`paired_difference` of every arm against one; see `paired_bootstrap_arms`."""
-    if method not in METHODS:
-        raise EvalkitError(f"method {method!r}: known are {', '.join(METHODS)}")
-    if method in BOOTSTRAPS:
-        return paired_bootstrap_arms(
-            scores,
+    chosen = METHODS[method]
+    critical_z(confidence)
+    matrix = score_matrix(scores)
+    if not 0 <= baseline < len(matrix):
+        raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
+    results = chosen.arms(
+        PairedScores(
+            matrix,
             baseline,
             strata=strata,
             clusters=clusters,
             keys=keys,
             confidence=confidence,
             n_resamples=n_resamples,
-            method=method,
             seed=seed,
         )
-    critical_z(confidence)
-    matrix = score_matrix(scores)
-    if not 0 <= baseline < len(matrix):
-        raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    parts = split(matrix - matrix[baseline], strata, clusters, keys)
-    if method == "newcombe":
-        results = newcombe_arms(matrix, baseline, strata, parts, confidence)
-    else:
-        results = _closed(len(matrix), parts, method, confidence, by_task=strata is not None)
+    )
     if clusters_span_strata(strata, clusters):
         overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in results.overall)
         return replace(results, overall=overall)
@@ -136,15 +140,8 @@ def situation(arm: int, parts: Sequence[Stratum]) -> str:
     return "right/wrong scores" if steps < 1e-12 else "graded scores"
 
 
-def _closed(
-    arms: int, parts: list[Stratum], method: str, confidence: float, *, by_task: bool
-) -> ArmResults:
-    def results(some: Sequence[Stratum]) -> tuple[PairedResult, ...]:
-        names = [
-            default_method(situation(arm, some)) if method == "auto" else method
-            for arm in range(arms)
-        ]
-        return tuple(closed_form(arm, some, names[arm], confidence) for arm in range(arms))
-
-    strata = {part.label: results([part]) for part in parts} if by_task else {}
-    return ArmResults(results(parts), strata)
+AUTO = IntervalMethod(
+    lambda scores: closed_form_arms(
+        scores, lambda arm, parts: default_method(situation(arm, parts))
+    )
+)

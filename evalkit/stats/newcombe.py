@@ -10,19 +10,14 @@ import numpy as np
 from evalkit.core.errors import EvalkitError
 from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, newcombe_paired
-from evalkit.stats.inputs import Floats, Labels, Stratum
+from evalkit.stats.inputs import Floats, Stratum
+from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.result import PairedResult, caution, differing
 
 Counts = tuple[int, int, int, int]
 
 
-def newcombe_arms(
-    matrix: Floats,
-    baseline: int,
-    strata: Labels | None,
-    parts: list[Stratum],
-    confidence: float,
-) -> ArmResults:
+def newcombe_arms(scores: PairedScores) -> ArmResults:
     """Newcombe's method 10 per task; the macro average by squaring and adding.
 
     For the mean over K tasks with estimates d_k and ends (l_k, u_k): low = d - sqrt(sum (d_k -
@@ -32,6 +27,8 @@ def newcombe_arms(
     Raises:
         EvalkitError: a score is not 0 or 1, or samples are clustered.
     """
+    matrix, baseline, strata = scores.matrix, scores.baseline, scores.strata
+    parts, confidence = scores.parts(), scores.confidence
     if not np.isin(matrix, (0.0, 1.0)).all():
         raise EvalkitError("method 'newcombe' takes scores of 0 and 1 only")
     if any(part.units.clustered for part in parts):
@@ -98,3 +95,6 @@ def _touching_zero(delta: float, counts: Sequence[Counts]) -> float:
         low, high = _square_and_add(delta, counts, 1.0 - 2.0 * NORMAL.cdf(-z))
         inside, outside = (z, outside) if low <= 0.0 <= high else (inside, z)
     return 2.0 * NORMAL.cdf(-inside)
+
+
+NEWCOMBE = IntervalMethod(newcombe_arms, right_wrong=True)

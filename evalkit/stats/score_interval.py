@@ -17,10 +17,12 @@ of `Units.few_clusters` in every stratum, pooled by Satterthwaite's formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z, tango_end, tango_score
 from evalkit.stats.inputs import Stratum
+from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.moments import Moments, moments
 from evalkit.stats.result import PairedResult, caution, differing, join
 
@@ -52,6 +54,22 @@ def closed_form(arm: int, parts: Sequence[Stratum], method: str, confidence: flo
         n_differing=differing(arm, parts),
         caution=join([caution(parts, varies, bootstrap=False), _few(m, method, confidence)]),
     )
+
+
+def closed_form_arms(
+    scores: PairedScores, choose: Callable[[int, Sequence[Stratum]], str]
+) -> ArmResults:
+    """`closed_form` of every arm, overall and by stratum, by the method that is chosen for each."""
+
+    def results(parts: Sequence[Stratum]) -> tuple[PairedResult, ...]:
+        return tuple(
+            closed_form(arm, parts, choose(arm, parts), scores.confidence)
+            for arm in range(len(scores.matrix))
+        )
+
+    parts = scores.parts()
+    by_task = {part.label: results([part]) for part in parts} if scores.strata is not None else {}
+    return ArmResults(results(parts), by_task)
 
 
 def _few(m: Moments | None, method: str, confidence: float) -> str | None:
@@ -101,3 +119,7 @@ def _student_tail(t: float, df: float) -> float:
     from scipy.special import stdtr
 
     return float(stdtr(df, -t))
+
+
+SCORE = IntervalMethod(lambda scores: closed_form_arms(scores, lambda *_: "score"))
+T = IntervalMethod(lambda scores: closed_form_arms(scores, lambda *_: "t"))

@@ -1,11 +1,20 @@
-"""What a task is: a named, seeded, lazily evaluated list of samples."""
+"""What a task is: a named, seeded, lazily evaluated list of samples; and what a kind of task is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from evalkit.core.errors import EvalkitError
+from evalkit.core.kinds import C, Kind
+from evalkit.core.plugins import package_of
 from evalkit.core.types import Renderer, Sample
+
+if TYPE_CHECKING:
+    from evalkit.tasks.common.summary import Scored, Summary
 
 
 class Task(Protocol):
@@ -35,9 +44,62 @@ class Task(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """How the hub calls what a cell was made of.
+
+    Attributes:
+        type: id of the data set, or our kind of task where it is generated.
+        name: for people.
+        config: configuration of the data set.
+        split: of the data set.
+        hub: whether the data set is on the hub.
+    """
+
+    type: str
+    name: str
+    config: str | None = None
+    split: str | None = None
+    hub: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskKind(Kind[C]):
+    """A kind of task that a recipe can name, and all that others ask about it.
+
+    Attributes:
+        build: the cells of a section, one task each; the second argument is the recipe's folder.
+        descriptions: one line for every task of the kind, by its name; needs no data.
+        columns: column of a report by the name of a cell before ``@`` and ``/`` (a shell pattern),
+            in the order of the table. Cells without one are a column of their own.
+        summaries: what the benchmark itself reports beside the mean of a cell.
+        dataset: of a cell, for model cards; None: it is generated.
+    """
+
+    build: Callable[[C, Path], Sequence[Task]]
+    descriptions: Callable[[], Mapping[str, str]]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    summaries: Callable[[Scored], Sequence[Summary]] = lambda _: ()
+    dataset: Callable[[str], Dataset] | None = None
+
+    def column(self, cell: str) -> str | None:
+        """Column of a report that a cell belongs to; None for a cell of another kind."""
+        name = cell.partition("@")[0].partition("/")[0]
+        return next((c for pattern, c in self.columns.items() if fnmatchcase(name, pattern)), None)
+
+
 def samples(
     task: Task, renderer: Renderer, indices: Sequence[int] | None = None
 ) -> Iterator[Sample]:
-    """The samples of a task in order, made as they are consumed."""
+    """The samples of a task in order, made as they are consumed.
+
+    Raises:
+        EvalkitError: the task of another package makes something else than samples of its own.
+    """
     for index in range(len(task)) if indices is None else indices:
-        yield task.sample(index, renderer)
+        sample = task.sample(index, renderer)
+        if not isinstance(sample, Sample) or sample.task != task.name:
+            raise EvalkitError(
+                f"{package_of(task)}: {task.name}: sample {index} is no Sample of this task"
+            )
+        yield sample

@@ -1,41 +1,57 @@
-"""All kinds of tasks a recipe can name; a new kind is one line in each of two places."""
+"""All kinds of tasks a recipe can name; a new one is one line here, or an entry point elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import SerializeAsAny
 
-from evalkit.core.errors import EvalkitError
-from evalkit.tasks import coreference, graphwalk, longbench, longbench_v2, needle, ruler
-from evalkit.tasks.base import Task
+from evalkit.core.errors import EvalkitError, in_one_line
+from evalkit.core.kinds import Kinds
+from evalkit.core.recipe import Strict
+from evalkit.tasks.base import Task, TaskKind
 
-TaskConfig = Annotated[
-    needle.NeedleConfig
-    | needle.KamradtConfig
-    | ruler.RulerConfig
-    | graphwalk.GraphWalkConfig
-    | coreference.CoreferenceConfig
-    | longbench.LongBenchConfig
-    | longbench_v2.LongBenchV2Config,
-    Field(discriminator="kind"),
-]
+TASKS: Kinds[TaskKind[Any]] = Kinds(
+    "kind of task",
+    TaskKind,
+    {  # in the order of the columns of a report
+        "longbench": "evalkit.tasks.longbench:KIND",
+        "ruler": "evalkit.tasks.ruler:KIND",
+        "longbench_v2": "evalkit.tasks.longbench_v2:KIND",
+        "needle": "evalkit.tasks.needle:KIND",
+        "needle_kamradt": "evalkit.tasks.needle.kamradt:KIND",
+        "graphwalk": "evalkit.tasks.graphwalk:KIND",
+        "coreference": "evalkit.tasks.coreference:KIND",
+    },
+    "evalkit.tasks",
+)
+
+TaskConfig = Annotated[SerializeAsAny[Strict], TASKS.section()]
 """A recipe's task section; its ``kind`` says which."""
 
-BUILDERS: dict[type[Any], Callable[[Any, Path], Sequence[Task]]] = {
-    needle.NeedleConfig: needle.build,
-    needle.KamradtConfig: needle.build_kamradt,
-    ruler.RulerConfig: ruler.build,
-    graphwalk.GraphWalkConfig: graphwalk.build,
-    coreference.CoreferenceConfig: coreference.build,
-    longbench.LongBenchConfig: longbench.build,
-    longbench_v2.LongBenchV2Config: longbench_v2.build,
-}
+PARTS = {"name", "deviations", "sample", "__len__"}
+"""What every task has."""
 
 
-def build(config: TaskConfig, base_dir: Path) -> list[Task]:
+class Described(NamedTuple):
+    """One task that a recipe can name.
+
+    Attributes:
+        kind: of the section.
+        task: within the kind.
+        text: one line about it, or about the fault of its package.
+        package: name and version; empty for ours.
+    """
+
+    kind: str
+    task: str
+    text: str
+    package: str = ""
+
+
+def build(config: Strict, base_dir: Path) -> list[Task]:
     """The tasks of one section, one per cell.
 
     Args:
@@ -43,12 +59,22 @@ def build(config: TaskConfig, base_dir: Path) -> list[Task]:
         base_dir: folder of the recipe, for paths in it.
 
     Raises:
-        EvalkitError: a file that the section names cannot be used.
+        EvalkitError: a file that the section names cannot be used, or the kind's package has a
+            fault.
     """
-    return list(BUILDERS[type(config)](config, base_dir))
+    kind = TASKS.of(config)
+    tasks = list(kind.build(config, base_dir))
+    for task in tasks:
+        missing = PARTS.difference(dir(task))
+        if missing:
+            raise EvalkitError(
+                f"{TASKS.package(kind.name)}: {kind.name} built a {type(task).__name__}, which is"
+                f" no task: it has no {', '.join(sorted(missing))}"
+            )
+    return tasks
 
 
-def build_all(configs: Sequence[TaskConfig], base_dir: Path) -> list[Task]:
+def build_all(configs: Sequence[Strict], base_dir: Path) -> list[Task]:
     """The tasks of a recipe, section by section.
 
     Raises:
@@ -65,14 +91,29 @@ def build_all(configs: Sequence[TaskConfig], base_dir: Path) -> list[Task]:
     return tasks
 
 
-def describe() -> list[tuple[str, str, str]]:
-    """(kind, task, one line) of everything a recipe can name; needs no data."""
-    rows = [("needle", "needle", "access codes in a haystack: lengths × depths × repeats")]
-    rows.append(("needle_kamradt", "kamradt", "the first needle test: its needle, grid and essays"))
-    rows += [("ruler", name, text) for name, text in ruler.DESCRIPTIONS.items()]
-    for name, facts in longbench.tasks().items():
-        rows.append(("longbench", name, f"{facts.category} ({facts.language}), {facts.metric}"))
-    rows += [("longbench_v2", mode, text) for mode, text in longbench_v2.DESCRIPTIONS.items()]
-    rows += [("graphwalk", name, text) for name, text in graphwalk.DESCRIPTIONS.items()]
-    text = "the i-th of several equal requests of a long conversation"
-    return [*rows, ("coreference", "coreference", text)]
+def describe() -> list[Described]:
+    """Everything a recipe can name; needs no data. A package with a fault is told, too."""
+    rows = []
+    for name in TASKS:
+        plugin = TASKS.plugins.get(name)
+        package = "" if plugin is None else plugin.package
+        try:
+            texts = TASKS[name].descriptions()
+            rows += [Described(name, task, text, package) for task, text in texts.items()]
+        except Exception as error:
+            if plugin is None:
+                raise
+            reason = in_one_line(error).removeprefix(f"{package}: ")
+            rows.append(Described(name, "–", f"not usable: {reason}", package))
+    return rows
+
+
+def kind_of(cell: str) -> TaskKind[Any] | None:
+    """The kind that has a column for a cell, by the cell's name."""
+    return next((kind for kind in TASKS.usable() if kind.column(cell) is not None), None)
+
+
+def kinds_of(cells: Iterable[str]) -> list[TaskKind[Any]]:
+    """The kinds that have a column for any of some cells, in the order of the registry."""
+    found = {kind.name: kind for cell in cells if (kind := kind_of(cell)) is not None}
+    return [found[name] for name in TASKS if name in found]

@@ -8,7 +8,7 @@ import pytest
 
 from evalkit.analysis.compare import compare_run
 from evalkit.analysis.selection_overlap import estimate
-from evalkit.report import overlap as show
+from evalkit.report.panels import overlap as show
 from evalkit.run.store import RunStore
 from tests.command import evalkit
 from tests.run.test_run import ORACLE, RECIPE

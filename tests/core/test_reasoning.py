@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import HfConfig
 from evalkit.config.run import PromptConfig, ScoringConfig
 from evalkit.core.reasoning import is_unclosed, without_reasoning
 from evalkit.core.types import Prompt, Sample
+from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.engine import HfEngine
 from evalkit.engines.hf.greedy_decoder import GreedyDecoder
 from evalkit.prompts.renderer import ChatRenderer

@@ -102,9 +102,9 @@ def test_a_finished_run_keeps_its_evidence(checkpoint, tmp_path):
 
 
 def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):
-    from evalkit.config.engine import HfConfig
     from evalkit.core.errors import EvalkitError
     from evalkit.engines.hf import distributed
+    from evalkit.engines.hf.config import HfConfig
     from evalkit.engines.hf.engine import HfEngine
 
     monkeypatch.setattr(distributed, "processes", lambda: 2)
@@ -116,8 +116,8 @@ def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):
 
 def test_a_device_map_changes_no_answer(checkpoint):
     from evalkit.config.arm import ArmConfig
-    from evalkit.config.engine import HfConfig
     from evalkit.core.types import Sample
+    from evalkit.engines.hf.config import HfConfig
     from evalkit.engines.hf.engine import HfEngine
     from evalkit.prompts.renderer import ChatRenderer
     from evalkit.prompts.tokenizers import load_tokenizer

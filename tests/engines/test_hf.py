@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import HfConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Sample
 from evalkit.dsa import ReuseSchedule
+from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.engine import HfEngine
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer

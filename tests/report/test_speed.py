@@ -8,7 +8,8 @@ import pytest
 
 from evalkit.analysis.compare import compare_run
 from evalkit.core.errors import EvalkitError
-from evalkit.report import html, speed
+from evalkit.report import html
+from evalkit.report.panels import speed
 from evalkit.report.plots import write
 from tests.report.runs import ARMS, make
 

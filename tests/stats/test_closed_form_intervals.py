@@ -292,5 +292,5 @@ def test_counts_that_do_not_fit_are_refused(call: object):
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(EvalkitError, match="known are auto, score"):
+    with pytest.raises(EvalkitError, match="unknown interval method wald; known: auto, score"):
         paired_difference([1, 0], [0, 0], method="wald")

@@ -270,7 +270,7 @@ def test_suites_build_their_cells():
 
 
 def test_every_task_is_described():
-    named = {(kind, name) for kind, name, _ in describe()}
+    named = {(row.kind, row.task) for row in describe()}
     assert {("longbench", name) for name in tasks()} <= named
     assert ("longbench_v2", "0shot_cot") in named
 

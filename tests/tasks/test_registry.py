@@ -2,14 +2,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict, canonical_hash, parse
 from evalkit.tasks.base import samples
-from evalkit.tasks.registry import BUILDERS, TaskConfig, build, build_all
+from evalkit.tasks.registry import TASKS, TaskConfig, build, build_all, describe
 from tests.paths import ROOT
 from tests.tasks.fakes import FakeRenderer
 
@@ -41,16 +41,23 @@ def test_a_recipe_names_its_tasks_by_kind():
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones():
-    with pytest.raises(EvalkitError, match=r"needle.*ruler"):
+    words = r"^recipe.toml: tasks.0: unknown kind of task nedle; did you mean needle\?"
+    with pytest.raises(EvalkitError, match=words):
         recipe({"kind": "nedle", "lengths": [5]})
+    with pytest.raises(EvalkitError, match=r"tasks.1: unknown kind of task x; known: longbench, r"):
+        recipe(NEEDLE, {"kind": "x"})
+    with pytest.raises(EvalkitError, match=r"tasks.0: kind is missing; known: longbench, ruler"):
+        recipe({"lengths": [5]})
+    with pytest.raises(EvalkitError, match=r"unknown key tasks.1.lenghts; did you mean lengths"):
+        recipe(NEEDLE, {**RULER, "lenghts": [5]})
 
 
-def test_every_kind_has_a_builder():
-    kinds = {config.model_fields["kind"].default for config in BUILDERS}
-    sections = get_args(get_args(TaskConfig)[0])
-    assert set(sections) == set(BUILDERS)
-    assert kinds >= {"needle", "needle_kamradt", "ruler", "graphwalk", "coreference"}
-    assert len(kinds) == len(sections)
+def test_every_kind_is_described_once_and_named_by_its_section():
+    rows = describe()
+    assert {row.kind for row in rows} == set(TASKS)
+    assert len({(row.kind, row.task) for row in rows}) == len(rows)
+    assert {row.package for row in rows} == {""}
+    assert [kind.name for kind in TASKS.usable()] == list(TASKS)
 
 
 def test_two_cells_of_one_name_are_refused():
@@ -81,6 +88,7 @@ def test_tasks_and_scorers_load_without_torch_transformers_or_the_network():
         "def no(*a, **k): raise AssertionError('network')\n"
         "socket.socket = no\n"
         "import evalkit.tasks.registry, evalkit.scorers, evalkit.data.documents\n"
+        "list(evalkit.tasks.registry.TASKS.usable())\n"
         "bad = {'torch', 'transformers', 'scipy', 'numpy'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )

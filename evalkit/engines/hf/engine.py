@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.engine import HfConfig
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.model_info import located, weights_hash
 from evalkit.core.types import Completion, Prompt
@@ -26,6 +25,7 @@ from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from evalkit.dsa.indexer_metadata import IndexerFileError
 from evalkit.engines.hf import distributed
+from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.greedy_decoder import GreedyDecoder
 from evalkit.prompts.tokenizers import load_tokenizer
 

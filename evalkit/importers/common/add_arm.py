@@ -13,7 +13,7 @@ from typing import Any
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import dumps, write_atomic
-from evalkit.core.provenance import environment
+from evalkit.core.provenance import environment, with_guests
 from evalkit.importers.common.align import Settled, settle
 from evalkit.importers.common.import_report import ImportReport, TaskImport
 from evalkit.importers.common.records import Reading, Record
@@ -23,9 +23,18 @@ Item = Mapping[str, Any]
 
 
 def add_arm(
-    format_: str, source: str, arm: str, store: RunStore, reading: Reading, *, allow_partial: bool
+    format_: str,
+    source: str,
+    arm: str,
+    store: RunStore,
+    reading: Reading,
+    *,
+    allow_partial: bool,
+    packages: Mapping[str, str],
 ) -> ImportReport:
     """Join what was read with a run, and write it; the caller holds the lock.
+
+    `packages` are versions of the other packages that the format comes from, for run.json.
 
     Raises:
         EvalkitError: see `evalkit.importers.import_predictions`.
@@ -63,6 +72,8 @@ def add_arm(
             f"{arm} has not the same samples as the other arms: {'; '.join(coverage)}"
             f"{_problems(reading)}. Allow a partial import to add it nevertheless"
         )
+    if packages:
+        run["environment"] = with_guests(run.get("environment") or {}, packages)
     _write(store, run, items, records, rows, _entry(report, source))
     return report
 

@@ -8,12 +8,7 @@ from evalkit.data.records import BadField
 from evalkit.importers.common.records import Record, Row
 from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
 from evalkit.tasks.longbench.suites import cell
-
-NEEDLE = (
-    "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny"
-    " day."
-)
-PHRASES = ("sandwich", "Dolores Park")
+from evalkit.tasks.needle.kamradt import NEEDLE, PHRASES
 
 
 def longbench_base(task: str) -> str | None:
@@ -50,7 +45,7 @@ def ruler_cell(task: str, length: int | None) -> str:
 def needle_references(needle: str, where: Row) -> tuple[str, ...]:
     """The key phrases of the original needle, else the whole needle (noted once)."""
     text = " ".join(needle.split())
-    if text == NEEDLE:
+    if text == " ".join(NEEDLE.split()):
         return PHRASES
     if not text:
         raise BadField(where.name("needle"), "empty")

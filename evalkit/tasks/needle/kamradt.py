@@ -18,6 +18,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
 from evalkit.core.types import Renderer, Sample
 from evalkit.data.essays import essays
+from evalkit.tasks.base import TaskKind
 from evalkit.tasks.needle.config import Percent, Positive, Spacing
 
 NEEDLE = (
@@ -252,3 +253,11 @@ def build(config: KamradtConfig, base_dir: Path) -> list[KamradtTask]:
         if not text:
             raise EvalkitError(f"{path}: a haystack without text")
     return [KamradtTask(config, length, text) for length in config.sizes()]
+
+
+KIND = TaskKind(
+    config=KamradtConfig,
+    build=build,
+    descriptions=lambda: {"kamradt": "the first needle test: its needle, grid and essays"},
+    columns={"kamradt": "needle"},
+)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.errors import EvalkitError
 from evalkit.core.grid import Grid
+from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval
+from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, Row
 
 if TYPE_CHECKING:
@@ -96,3 +98,20 @@ def _row(comparison: RunComparison, arm: str) -> Row | None:
     """Macro row of an arm that was evaluated."""
     rows = comparison.result.rows
     return next((row for row in rows if (row.arm, row.task) == (arm, MACRO)), None)
+
+
+def _section(store: RunStore, comparison: RunComparison) -> Section | None:
+    bench = read(store.path)
+    if bench is None:
+        return None
+    drift = bench.get("drift")
+    text = "Measured by `evalkit bench` under one load, the same for every arm."
+    if drift and not drift["holds"]:
+        text += " The baseline drifted between its first and last round: no speeds are compared."
+    drawing = Drawing(
+        "speed", "Quality difference over speed ratio", lambda: figure(bench, comparison)
+    )
+    return Section("Speed beside quality", text, (drawing,), (table(bench, comparison),))
+
+
+PANEL = Panel(_section)

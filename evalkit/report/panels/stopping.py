@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evalkit.analysis.compare import RunComparison
 from evalkit.core.grid import Grid
+from evalkit.report.panels.base import Panel, Section, Table
+from evalkit.run.store import RunStore
 from evalkit.stats import QUESTIONS
 
 
@@ -50,3 +53,18 @@ def saved(found: Mapping[str, Any]) -> str:
 def _state(state: Mapping[str, Any]) -> str:
     at = "" if state["decided_at"] is None else f" at {state['decided_at']}"
     return f"{state['verdict']}{at} [{state['low']:+.3f}, {state['high']:+.3f}]"
+
+
+def _section(_: RunStore, comparison: RunComparison) -> Section | None:
+    record = comparison.until_decided
+    if record is None:
+        return None
+    return Section("Stopped when decided", saved(record), tables=(table(record),))
+
+
+def _text(comparison: RunComparison) -> list[Table]:
+    record = comparison.until_decided
+    return [] if record is None else [Table(table(record), (saved(record),))]
+
+
+PANEL = Panel(_section, _text)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.dsa import ReuseSchedule
+from evalkit.report.panels.base import Drawing, Panel, Section, Table
 from evalkit.report.plots.style import new_figure, plain
 from evalkit.report.tables import Grid, difference, interval
+from evalkit.run.store import RunStore
 from evalkit.stats import MACRO
 
 if TYPE_CHECKING:
@@ -156,3 +158,25 @@ def _estimate(found: Mapping[str, float | None] | None) -> str:
 
 def _plain(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+def _section(_: RunStore, comparison: RunComparison) -> Section | None:
+    overlap = comparison.overlap
+    if overlap is None:
+        return None
+    beside = beside_quality(comparison)
+    text = (
+        f"Measured without generating: {heading(overlap)}. Dots mark what each arm reads;"
+        " in brackets its mean selection recall."
+    )
+    drawing = Drawing("overlap", "Recall of every pair of layers", lambda: maps(overlap))
+    tables = (*((beside,) if beside else ()), arms(overlap), adjacent(overlap))
+    return Section("What the selections say", text, (drawing,), tables)
+
+
+def _text(comparison: RunComparison) -> list[Table]:
+    beside = beside_quality(comparison)
+    return [] if beside is None else [Table(beside)]
+
+
+PANEL = Panel(_section, _text)

@@ -1,0 +1,23 @@
+"""What an import format is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evalkit.importers.common.records import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFormat:
+    """A form of predictions that `evalkit import` reads.
+
+    Attributes:
+        read: puts the records of a folder or file into a `Reading`, and says there what is wrong
+            with single ones; raises EvalkitError where nothing of the format is there.
+    """
+
+    read: Callable[[Path, Reading], None]

@@ -1,0 +1,71 @@
+"""What benchmarks report beside the mean of a cell, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evalkit.core.grid import Grid
+
+if TYPE_CHECKING:
+    from evalkit.stats import ArmScores, Comparison
+
+Items = Mapping[str, Mapping[str, Any]]
+Part = Callable[[Collection[str]], "Comparison"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One table of one benchmark.
+
+    Attributes:
+        name: key in compare.json.
+        grid: the table.
+        notes: what must be known beside it, one line each.
+        data: the same for machines.
+    """
+
+    name: str
+    grid: Grid
+    notes: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores that tables are made of.
+
+    Attributes:
+        arms: by arm name, the baseline first.
+        items: gold and facts by sample id.
+        part: compares the arms on some tasks, for the intervals of plain means; None: no intervals.
+    """
+
+    arms: Mapping[str, ArmScores]
+    items: Items = field(default_factory=dict)
+    part: Part | None = None
+
+    def means(self) -> dict[str, dict[str, float]]:
+        """Mean score by cell, by arm."""
+        return {name: _means(scores) for name, scores in self.arms.items()}
+
+
+def _means(scores: ArmScores) -> dict[str, float]:
+    cells: dict[str, list[float]] = {}
+    for task, score in zip(scores.tasks, scores.scores, strict=True):
+        cells.setdefault(task, []).append(score)
+    return {task: sum(values) / len(values) for task, values in cells.items()}
+
+
+def shared_notes(notes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Notes of the arms, each once; arms are named where they differ."""
+    groups: dict[str, list[str]] = {}
+    for arm, lines in notes.items():
+        for line in lines:
+            groups.setdefault(line, []).append(arm)
+    everyone = len(notes)
+    return tuple(
+        line if len(arms) == everyone else f"{', '.join(arms)}: {line}"
+        for line, arms in groups.items()
+    )

@@ -1,0 +1,114 @@
+"""What LongBench reports: the macros of every complete suite, and LongBench-E by length bin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from evalkit.core.grid import Grid, number
+from evalkit.tasks.common.summary import Part, Scored, Summary, shared_notes
+from evalkit.tasks.longbench.facts import BINS
+from evalkit.tasks.longbench.suites import Macro, complete
+
+if TYPE_CHECKING:
+    from evalkit.stats import PairedResult
+
+E = "longbench-e/"
+
+
+def summaries(scored: Scored) -> list[Summary]:
+    """The table of the macros, each with its list of tasks, and the table of the length bins."""
+    means = scored.means()
+    tables = [_macros(means, scored.part), _bins(means)]
+    return [table for table in tables if table is not None]
+
+
+def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summary | None:
+    """One row per macro and arm, the list of tasks beside the macro's first row."""
+    found = {name: {m.name: m for m in complete(cells)} for name, cells in means.items()}
+    macros = {name: macro for arm in found.values() for name, macro in arm.items()}
+    if not macros:
+        return None
+    base = next(iter(found.values()))
+    paired = {name: _intervals(macro, part) for name, macro in macros.items()}
+    rows = [
+        (
+            macro.label if first else "",
+            arm,
+            number(own[name].value),
+            _change(own[name].value, base.get(name)),
+            _interval(paired[name].get(arm)),
+            macro.listed.replace("longbench/", "").replace("longbench-e/", "") if first else "",
+        )
+        for name, macro in macros.items()
+        for first, (arm, own) in _firsts({a: o for a, o in found.items() if name in o})
+    ]
+    head = ("LongBench macro", "arm", "score", "Δ", "interval", "over the tasks")
+    data = {
+        name: {
+            "suite": macro.suite,
+            "confirmed": macro.confirmed,
+            "weights": dict(macro.weights),
+            "scores": {arm: own[name].value for arm, own in found.items() if name in own},
+            "intervals": {arm: [row.low, row.high] for arm, row in paired[name].items()},
+        }
+        for name, macro in macros.items()
+    }
+    grid = Grid("LongBench suites", head, tuple(rows), (2, 3, 4))
+    note = "intervals are paired; means over categories have none"
+    return Summary("longbench", grid, (note,) if any(paired.values()) else (), data)
+
+
+def _intervals(macro: Macro, part: Part | None) -> dict[str, PairedResult]:
+    """The paired comparison of a plain mean, by arm; none where weights differ."""
+    if part is None or len(set(macro.weights.values())) > 1 or len(macro.weights) < 2:
+        return {}
+    from evalkit.stats import MACRO
+
+    rows = part(set(macro.weights)).rows
+    return {row.arm: row.result for row in rows if row.task == MACRO and row.result is not None}
+
+
+def _interval(found: PairedResult | None) -> str:
+    return "" if found is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def _firsts(
+    found: Mapping[str, Mapping[str, Macro]],
+) -> list[tuple[bool, tuple[str, Mapping[str, Macro]]]]:
+    return [(k == 0, entry) for k, entry in enumerate(found.items())]
+
+
+def _change(value: float | None, base: Macro | None) -> str:
+    if value is None or base is None or base.value is None or value == base.value:
+        return ""
+    return f"{value - base.value:+.3f}"
+
+
+def _bins(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
+    """LongBench-E: the plain mean of the tasks of a bin, one row per arm."""
+    cells = {
+        arm: {bin_: _bin(found, bin_) for bin_ in BINS}
+        for arm, found in means.items()
+        if any(task.startswith(E) for task in found)
+    }
+    if not cells:
+        return None
+    mean = {
+        arm: {b: sum(v.values()) / len(v) if v else None for b, v in bins.items()}
+        for arm, bins in cells.items()
+    }
+    rows = tuple((arm, *(number(bins[b]) for b in BINS)) for arm, bins in mean.items())
+    tasks = {arm: (", ".join(dict.fromkeys(_listed(bins))),) for arm, bins in cells.items()}
+    notes = tuple(f"mean over the tasks {line}" for line in shared_notes(tasks))
+    grid = Grid("LongBench-E by length (words)", ("arm", *BINS), rows, (1, 2, 3))
+    return Summary("longbench_e", grid, notes, mean)
+
+
+def _bin(found: Mapping[str, float], bin_: str) -> dict[str, float]:
+    ending = f"@{bin_}"
+    return {t: s for t, s in found.items() if t.startswith(E) and t.endswith(ending)}
+
+
+def _listed(bins: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [t.removeprefix(E).partition("@")[0] for cells in bins.values() for t in cells]
