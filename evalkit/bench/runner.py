@@ -32,7 +32,6 @@ from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import warn_plain_http
 from evalkit.engines.openai.engine import OpenAIServerEngine
-from evalkit.engines.openai.wire import Wire
 from evalkit.run.store import RunStore
 
 Say = Callable[[str], None]
@@ -251,7 +250,7 @@ def _drive(
     named = (arm.server.served_model if arm.server else None) or engine.config.served_model
     return asyncio.run(
         drive(
-            Wire(engine.config, engine.tokenizer),
+            engine.wire,
             candidate.urls,
             engine.key,
             prompts,

@@ -167,7 +167,7 @@ def _selection_findings(
 
 def _prompts(engine: OpenAIServerEngine) -> list[Prompt]:
     config = engine.config
-    if config.probe_prompts == 0 or engine.tokenizer is None:
+    if config.probe_prompts == 0:
         return []
     fields = text_config(model_config(engine.model).to_dict())
     dense = None if engine.layout is None else engine.layout.dense_tokens

@@ -1,4 +1,4 @@
-"""One request to an OpenAI-compatible server, one reply, and every failure sorted.
+"""HTTP client of one OpenAI-compatible server: requests, replies, failures by what to do next.
 
 Streams and lists go through the OpenAI SDK, its own retries off: the engine is the one retry layer.
 Whole replies, the many, are posted with the SDK's transport (aiohttp) directly: building requests
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,11 +20,12 @@ import aiohttp
 import httpx2
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
 
+from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.api_keys import Key
 
 CONNECT_SECONDS = 10.0
 _AGAIN = frozenset({408, 409, 425, 429})
-_STREAMED = {"headers": {"X-Stainless-Raw-Response": "stream"}}
+_RAW_STREAM = {"X-Stainless-Raw-Response": "stream"}  # the SDK's header for unparsed lines
 
 
 class Retry(Exception):  # noqa: N818 - what to do, not what went wrong
@@ -80,32 +81,32 @@ class Client:
         self._url = base_url(url)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._made: AsyncOpenAI | None = None
+        self._sdk: AsyncOpenAI | None = None
 
     @property
-    def _openai(self) -> Any:
+    def _openai(self) -> AsyncOpenAI:
         """The SDK's client, made when it is needed: that takes as long as many requests."""
-        if self._made is None:
+        if self._sdk is None:
             size = self._connections
             limits = httpx2.Limits(max_connections=size, max_keepalive_connections=size)
             # Loading certificates takes longer still; plain http has no use for them.
             verify = self._url.startswith("https:")
-            self._made = AsyncOpenAI(
+            self._sdk = AsyncOpenAI(
                 base_url=self._url,
                 api_key=self._key.reveal(),
                 max_retries=0,
                 http_client=DefaultAioHttpClient(limits=limits, verify=verify),
             )
-        return self._made
+        return self._sdk
 
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
-        if self._made is not None:
-            await self._made.close()
+        if self._sdk is not None:
+            await self._sdk.close()
 
-    async def get(self, path: str, seconds: float = 30.0) -> dict[str, Any]:
+    async def get(self, path: str, seconds: float = 30.0) -> JsonObject:
         """GET a JSON object.
 
         Raises:
@@ -124,7 +125,7 @@ class Client:
         except (APIError, httpx2.HTTPError, OSError) as error:
             raise Retry(f"connection broke: {self._line(error)}") from None
 
-    async def complete(self, path: str, body: Mapping[str, Any], seconds: float) -> Reply:
+    async def complete(self, path: str, body: JsonObject, seconds: float) -> Reply:
         """POST a completion or chat completion.
 
         Args:
@@ -144,7 +145,7 @@ class Client:
                 else:
                     raw = await self._post(path, body)
                     reply.arrivals.append(time.perf_counter())
-                    _take_whole(_json(raw), reply)
+                    _read_whole(_json(raw), reply)
         except aiohttp.ClientConnectionError as error:
             raise Retry(f"connection: {self._line(error)}", gone=True) from None
         except TimeoutError:
@@ -158,7 +159,7 @@ class Client:
             raise Retry(f"connection broke: {self._line(error)}") from None
         return reply
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
+    async def _post(self, path: str, body: JsonObject) -> bytes:
         """A whole reply."""
         if self._session is None:  # made where the event loop runs
             self._session = aiohttp.ClientSession(
@@ -176,19 +177,24 @@ class Client:
             if response.status < 400:
                 return raw
             try:
-                said = json.loads(raw)
+                answer = json.loads(raw)
             except ValueError:
-                said = raw.decode(errors="replace")
-            error = said.get("error", said) if isinstance(said, dict) else said
-            reason = self._said(response.status, error, response.reason or "no reason given")
+                answer = raw.decode(errors="replace")
+            error = answer.get("error", answer) if isinstance(answer, dict) else answer
+            reason = self._reason(response.status, error, response.reason or "no reason given")
             raise _outcome(response.status, reason, response.headers.get("retry-after"))
 
     async def _stream(
-        self, path: str, body: Mapping[str, Any], timeout: httpx2.Timeout, reply: Reply
+        self, path: str, body: JsonObject, timeout: httpx2.Timeout, reply: Reply
     ) -> None:
-        response = await self._openai.post(
-            path, cast_to=object, body=body, options={**_STREAMED, "timeout": timeout}, stream=True
+        pending = self._openai.post(
+            path,
+            cast_to=object,
+            body=body,
+            options={"headers": _RAW_STREAM, "timeout": timeout},
+            stream=True,
         )
+        response = cast(_Stream, await pending)
         thinking = False
         ended = False
         try:
@@ -196,20 +202,20 @@ class Client:
                 if data == "[DONE]":
                     ended = True
                     break
-                thinking = _take_piece(_json(data), reply, thinking)
+                thinking = _read_piece(_json(data), reply, thinking)
         finally:
             await response.close()
         if reply.finish_reason is None or not (ended or reply.completion_tokens is not None):
             raise Retry("the stream ended in the middle")
 
     def _sorted(self, error: APIStatusError) -> Exception:
-        reason = self._said(error.status_code, error.body, error.message)
+        reason = self._reason(error.status_code, error.body, error.message)
         return _outcome(error.status_code, reason, error.response.headers.get("retry-after"))
 
-    def _said(self, status: int, body: Any, otherwise: str) -> str:
-        """Status and the server's own words in one line, without the key."""
-        said = body.get("message") or body.get("detail") if isinstance(body, dict) else body
-        return self._one_line(f"{status}: {said or otherwise}")
+    def _reason(self, status: int, body: object, otherwise: str) -> str:
+        """Status and the server's message in one line, without the key."""
+        message = body.get("message") or body.get("detail") if isinstance(body, dict) else body
+        return self._one_line(f"{status}: {message or otherwise}")
 
     def _line(self, error: BaseException) -> str:
         """One line about an error, without the key."""
@@ -240,7 +246,7 @@ def base_url(url: str) -> str:
     return url if url.split("://", 1)[-1].count("/") else f"{url}/v1"
 
 
-def _json(raw: bytes | str) -> dict[str, Any]:
+def _json(raw: bytes | str) -> JsonObject:
     try:
         data = json.loads(raw)
     except ValueError:
@@ -252,30 +258,32 @@ def _json(raw: bytes | str) -> dict[str, Any]:
     return data
 
 
-def _take_whole(data: Mapping[str, Any], reply: Reply) -> None:
-    try:
-        choice = data["choices"][0]
-        message = choice.get("message")
-        if message is None:
-            reply.text = str(choice["text"])
-        else:
-            reply.text = _with_reasoning(_reasoning(message), str(message.get("content") or ""))
-        reply.finish_reason = choice["finish_reason"]
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise Retry("the reply has no choices") from None
+def _read_whole(data: JsonObject, reply: Reply) -> None:
+    """Fill a reply from one that came whole."""
+    choices = as_list(data.get("choices"))
+    choice = as_object(choices[0]) if choices else {}
+    message = choice.get("message")
+    if "finish_reason" not in choice or (message is None and "text" not in choice):
+        raise Retry("the reply has no choices")
+    if message is None:
+        reply.text = str(choice["text"])
+    else:
+        reply.text = _with_reasoning(*_contents(as_object(message)))
+    reply.finish_reason = _text(choice["finish_reason"])
     if reply.finish_reason is None:
         raise Retry("the reply has no finish reason")
-    _take_usage(data, reply)
+    _read_usage(data, reply)
 
 
-def _take_piece(data: Mapping[str, Any], reply: Reply, thinking: bool) -> bool:
+def _read_piece(data: JsonObject, reply: Reply, thinking: bool) -> bool:
     """Add one chunk of a stream; returns whether a reasoning block is open."""
-    choices = data.get("choices") or []
+    choices = as_list(data.get("choices"))
     if choices:
-        choice = choices[0]
+        choice = as_object(choices[0])
         delta = choice.get("delta")
-        reasoning = _reasoning(delta) if delta else ""
-        text = str((choice.get("text") if delta is None else delta.get("content")) or "")
+        reasoning, text = "", str(choice.get("text") or "")
+        if delta is not None:
+            reasoning, text = _contents(as_object(delta))
         if reasoning or text:
             reply.arrivals.append(time.perf_counter())
         if reasoning:
@@ -285,23 +293,32 @@ def _take_piece(data: Mapping[str, Any], reply: Reply, thinking: bool) -> bool:
             reply.text += "</think>"
             thinking = False
         reply.text += text
-        reply.finish_reason = choice.get("finish_reason") or reply.finish_reason
-    _take_usage(data, reply)
+        reply.finish_reason = _text(choice.get("finish_reason")) or reply.finish_reason
+    _read_usage(data, reply)
     return thinking
 
 
-def _take_usage(data: Mapping[str, Any], reply: Reply) -> None:
-    usage = data.get("usage") or {}
+def _read_usage(data: JsonObject, reply: Reply) -> None:
+    usage = as_object(data.get("usage"))
     if "prompt_tokens" in usage:
-        reply.prompt_tokens = usage["prompt_tokens"]
-        reply.completion_tokens = usage.get("completion_tokens")
-        details = usage.get("prompt_tokens_details") or {}
-        reply.cached_tokens = details.get("cached_tokens")
+        reply.prompt_tokens = _count(usage["prompt_tokens"])
+        reply.completion_tokens = _count(usage.get("completion_tokens"))
+        details = as_object(usage.get("prompt_tokens_details"))
+        reply.cached_tokens = _count(details.get("cached_tokens"))
 
 
-def _reasoning(message: Mapping[str, Any]) -> str:
-    """Reasoning content from either field that servers use."""
-    return str(message.get("reasoning_content") or message.get("reasoning") or "")
+def _contents(message: JsonObject) -> tuple[str, str]:
+    """Reasoning, from either field that servers use, and content."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    return str(reasoning), str(message.get("content") or "")
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _with_reasoning(reasoning: str, content: str) -> str:
@@ -310,7 +327,14 @@ def _with_reasoning(reasoning: str, content: str) -> str:
     return f"<think>{reasoning}</think>{content}" if content else f"<think>{reasoning}"
 
 
-async def _events(response: Any) -> AsyncIterator[str]:
+class _Stream(Protocol):
+    """A response that is read line by line."""
+
+    def iter_lines(self) -> AsyncIterator[str]: ...
+    async def close(self) -> None: ...
+
+
+async def _events(response: _Stream) -> AsyncIterator[str]:
     """Data of server-sent events."""
     async for line in response.iter_lines():
         if line.startswith("data:"):

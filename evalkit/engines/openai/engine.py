@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import Layout, ReuseSchedule
+from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
 from evalkit.engines.openai.client import Client, Refused, Rejected, Retry
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import Wire, served_models
+from evalkit.prompts.tokenizers import ChatTokenizer
 
 LONGEST_BACKOFF = 60.0
 GATHER_SECONDS = 0.02  # answers that come together are written together
@@ -29,29 +30,39 @@ class OpenAIServerEngine:
     def __init__(self, config: OpenAIServerConfig) -> None:
         self.config = config
         self.key: Key = read_key(config.api_key_env, config.api_key_file)
-        self.tokenizer: Any = None
         self.model = ""
         self._wire: Wire | None = None
         self.layout: Layout | None = None
         self._models: dict[str, str] = {}
 
-    def load(self, model: str) -> dict[str, Any]:
+    def load(self, model: str) -> dict[str, JsonValue]:
         """Tokenizer and schedule of the checkpoint; the weights are the servers' business."""
         from evalkit.core.model_info import model_layout
         from evalkit.prompts.tokenizers import load_tokenizer
 
         self.model = model
-        self.tokenizer = load_tokenizer(model)
-        self._wire = Wire(self.config, self.tokenizer)
+        self._wire = Wire(self.config, load_tokenizer(model))
         self.layout = model_layout(model)
         model_type = None if self.layout is None else self.layout.model_type
         return {"weights_sha256": None, "model_type": model_type}
+
+    @property
+    def wire(self) -> Wire:
+        """Requests and completions in the tokens of the loaded checkpoint."""
+        if self._wire is None:
+            raise RuntimeError("load a model first")
+        return self._wire
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        """Of the loaded checkpoint."""
+        return self.wire.tokenizer
 
     def native(self) -> ReuseSchedule | None:
         """The checkpoint's own schedule."""
         return None if self.layout is None else self.layout.native
 
-    def engagement(self) -> dict[str, Any]:
+    def engagement(self) -> dict[str, JsonValue]:
         """Nothing by itself: see `evalkit.engagement.check`."""
         return {"verdict": "unknown: the server was not asked"}
 
@@ -76,8 +87,6 @@ class OpenAIServerEngine:
         done: Collection[str],
     ) -> Iterator[list[Completion]]:
         """Answers as they come; what had come when Ctrl-C was pressed is handed out first."""
-        if self._wire is None:
-            raise RuntimeError("load a model first")
         left = [prompt for prompt in prompts if prompt.sample.id not in done]
         urls = self.urls(arm)
         for url in urls:
@@ -103,10 +112,8 @@ class OpenAIServerEngine:
             max_requests=self.config.max_requests,
             max_tokens=self.config.max_tokens_in_flight,
         )
-        if self._wire is None:
-            raise RuntimeError("load a model first")
         named = (arm.server.served_model if arm.server else None) or self.config.served_model
-        work = _Work(self._wire, pool, left, named, self._models)
+        work = _Work(self.wire, pool, left, named, self._models)
         work.start()
         return work
 
@@ -161,10 +168,10 @@ class _Work:
 
     def arrived(self) -> list[Completion]:
         """What has come and was not handed out."""
-        found, self._ready = self._ready, []
+        completions, self._ready = self._ready, []
         self._came.clear()
-        self._left -= len(found)
-        return found
+        self._left -= len(completions)
+        return completions
 
     async def close(self) -> None:
         """Abandon what is under way and close the connections."""

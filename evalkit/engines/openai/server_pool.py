@@ -11,7 +11,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from evalkit.engines.openai.client import Client
 
 FIRST_REST = 1.0  # seconds that a server is left out after it did not answer; doubles up to
 LONGEST_REST = 60.0
@@ -31,7 +32,7 @@ class Server:
     """
 
     url: str
-    client: Any
+    client: Client
     tokens: int = 0
     requests: int = 0
     failures: int = 0

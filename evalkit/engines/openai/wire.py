@@ -1,23 +1,23 @@
-"""What a prompt becomes on the wire, and what a reply becomes in the records."""
+"""Request bodies of prompts, and completions of replies."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
 from evalkit.core.types import Completion, Prompt
+from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.client import Refused, Rejected, Reply
+from evalkit.prompts.tokenizers import ChatTokenizer
 
 _REASONS = {"stop": "stop", "length": "length", "stop_sequence": "stop", "eos": "stop"}
 
 
 class Wire:
-    """Bodies of requests, and completions out of replies, for one tokenizer."""
+    """Bodies of requests, and completions of replies, for one tokenizer."""
 
-    def __init__(self, config: OpenAIServerConfig, tokenizer: Any) -> None:
+    def __init__(self, config: OpenAIServerConfig, tokenizer: ChatTokenizer) -> None:
         self.config = config
         self.tokenizer = tokenizer
 
@@ -35,13 +35,13 @@ class Wire:
         chat = self.config.api == "chat" and prompt.sample.chat
         return "/chat/completions" if chat else "/completions"
 
-    def body(self, prompt: Prompt, model: str) -> dict[str, Any]:
+    def body(self, prompt: Prompt, model: str) -> dict[str, JsonValue]:
         """The request.
 
         Raises:
             Refused: as text, the server would read other tokens than the prompt has.
         """
-        body: dict[str, Any] = {
+        body: dict[str, JsonValue] = {
             "model": model,
             "max_tokens": prompt.max_new_tokens,
             "temperature": self.config.temperature,
@@ -70,7 +70,7 @@ class Wire:
             " tokens would be added twice or not at all): use engine.api = ids"
         )
 
-    def _messages(self, prompt: Prompt) -> dict[str, Any]:
+    def _messages(self, prompt: Prompt) -> dict[str, JsonValue]:
         sample = prompt.sample
         if not sample.answer_prefix:
             return {"messages": [{"role": "user", "content": sample.text}]}
@@ -133,8 +133,8 @@ class Wire:
         ids = self.tokenizer.encode(answer, add_special_tokens=False)
         if len(ids) <= prompt.sample.max_new_tokens:
             return text, reason
-        kept = self.tokenizer.decode(ids[: prompt.sample.max_new_tokens])
-        return head + tag + kept, "length"
+        cut = self.tokenizer.decode(ids[: prompt.sample.max_new_tokens])
+        return head + tag + cut, "length"
 
 
 def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
@@ -143,6 +143,7 @@ def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
     return (text[: min(cuts)], "stop") if cuts else (text, reason)
 
 
-def served_models(listing: Mapping[str, Any]) -> list[str]:
+def served_models(listing: JsonObject) -> list[str]:
     """Model names of a ``/v1/models`` answer."""
-    return [str(entry.get("id")) for entry in listing.get("data") or [] if entry.get("id")]
+    entries = [as_object(entry) for entry in as_list(listing.get("data"))]
+    return [str(entry["id"]) for entry in entries if entry.get("id")]
