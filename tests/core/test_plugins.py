@@ -10,7 +10,8 @@ import pytest
 
 from evalkit.core.console import run_command
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import Registry, fault, load_plugins
+from evalkit.core.plugins import OURS, Registry, fault, load_plugins, running
+from evalkit.core.provenance import with_guests
 from tests import guests
 from tests.paths import ROOT
 
@@ -155,6 +156,29 @@ def test_an_error_of_ours_is_not_laid_at_their_door(install):
     with pytest.raises(ZeroDivisionError) as error:
         run_command("evalkit", lambda: 1 / 0)
     assert fault(error.value) is None
+
+
+def test_an_error_without_a_frame_of_theirs_is_laid_at_the_package_that_runs():
+    with pytest.raises(EvalkitError, match=r"^acme 1.0: TypeError: len"):
+        with running("acme 1.0"):
+            len(1, 2)
+    with pytest.raises(EvalkitError, match=r"^said by the package itself$"):
+        with running("acme 1.0"):
+            raise EvalkitError("said by the package itself")
+    with pytest.raises(KeyError):
+        with running(OURS):
+            {}["x"]
+
+
+def test_a_run_names_the_packages_of_all_its_parts():
+    ordinary = {"python": "3", "packages": {"numpy": "2"}}
+    assert with_guests(ordinary, {}) == ordinary
+    once = with_guests(ordinary, {"acme": "1.0"})
+    assert once == {**ordinary, "guests": {"acme": "1.0"}}
+    assert with_guests(ordinary, {"base": "2.0"}, before=once)["guests"] == {
+        "acme": "1.0",
+        "base": "2.0",
+    }
 
 
 def test_packages_are_looked_for_when_needed_only():
