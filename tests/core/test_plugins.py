@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from evalkit.config.engine import ENGINES
 from evalkit.core.console import run_command
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import OURS, Registry, fault, load_plugins, running
 from evalkit.core.provenance import with_guests
+from evalkit.exporters import FORMATS as EXPORTS
+from evalkit.importers import FORMATS as IMPORTS
+from evalkit.report.panels import PANELS
+from evalkit.scorers import METRICS
+from evalkit.stats.methods import METHODS
+from evalkit.tasks.registry import TASKS
 from tests import guests
 from tests.paths import ROOT
 
@@ -54,6 +61,25 @@ def install(tmp_path):
             stack.enter_context(guests.installed(folder))
 
         yield add
+
+
+REGISTRIES = {
+    "evalkit.tasks": TASKS,
+    "evalkit.scorers": METRICS,
+    "evalkit.engines": ENGINES,
+    "evalkit.importers": IMPORTS,
+    "export": EXPORTS,
+    "interval": METHODS,
+    "panel": PANELS,
+}
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_every_line_of_a_registry_leads_to_a_record_of_its_own(name):
+    registry = REGISTRIES[name]
+    records = list(registry.usable())
+    assert len(records) == len(registry.own) == len(set(map(id, records)))
+    assert registry.group == (name if "." in name else None)
 
 
 def test_ours_need_no_other_package(metals):
