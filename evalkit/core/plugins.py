@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 GROUPS = ("evalkit.", "distill.")
 """How the names of our groups of entry points begin."""
+
+OURS = "evalkit"
+"""The package of our own records in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class Registry(Generic[T]):
 
     def _own(self, name: str) -> T:
         module, _, attribute = self.own[name].partition(":")
-        return self._checked(name, getattr(import_module(module), attribute), "evalkit")
+        return self._checked(name, getattr(import_module(module), attribute), OURS)
 
     def _checked(self, name: str, value: object, package: str) -> T:
         if not isinstance(value, self.record):
@@ -159,9 +162,9 @@ class Registry(Generic[T]):
         return value
 
     def package(self, name: str) -> str:
-        """Name and version of the package that adds a name; ``evalkit`` for ours."""
+        """Name and version of the package that adds a name; `OURS` for ours."""
         plugin = self.plugins.get(name)
-        return "evalkit" if plugin is None else plugin.package
+        return OURS if plugin is None else plugin.package
 
     def packages(self, names: Iterable[str]) -> dict[str, str]:
         """Versions of the other packages that some names come from, for the record of a run."""
@@ -174,6 +177,24 @@ def near(name: str, names: Iterable[str]) -> str:
     known = list(names)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+@contextmanager
+def running(package: str) -> Iterator[None]:
+    """While code of a package runs: an error in it is one line that names the package.
+
+    Args:
+        package: as `Registry.package` or `package_of` say it; errors of ``evalkit`` pass unchanged.
+    """
+    try:
+        yield
+    except EvalkitError:
+        raise
+    except Exception as error:
+        if package == OURS:
+            raise
+        line = fault(error) or f"{package}: {type(error).__name__}: {in_one_line(error)}"
+        raise EvalkitError(line) from error
 
 
 def fault(error: BaseException) -> str | None:
@@ -191,8 +212,8 @@ def fault(error: BaseException) -> str | None:
 
 
 def package_of(value: object) -> str:
-    """The package that the type of a value comes from; ``evalkit`` for ours."""
-    return _modules().get(type(value).__module__.partition(".")[0], "evalkit")
+    """The package that the type of a value comes from; `OURS` for ours."""
+    return _modules().get(type(value).__module__.partition(".")[0], OURS)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:

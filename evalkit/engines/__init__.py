@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalkit.config.engine import ENGINES
 from evalkit.core.errors import EvalkitError
+from evalkit.core.plugins import running
 from evalkit.core.recipe import Strict
 from evalkit.engines.base import Engine, MultiProcessEngine
 
@@ -22,10 +23,12 @@ def open_engine(config: Strict) -> Engine:
         EvalkitError: it cannot be opened, or the kind's package has a fault.
     """
     kind = ENGINES.of(config)
-    engine = kind.open(config)
+    package = ENGINES.package(kind.name)
+    with running(package):
+        engine = kind.open(config)
     if not isinstance(engine, Engine):
         raise EvalkitError(
-            f"{ENGINES.package(kind.name)}: the engine {kind.name} is a {type(engine).__name__},"
-            " which lacks some of load, native, answer and engagement"
+            f"{package}: the engine {kind.name} is a {type(engine).__name__}, which lacks some of"
+            " load, native, answer and engagement"
         )
     return engine

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from evalkit.config.arm import ArmConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import package_of
+from evalkit.core.plugins import package_of, running
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 
@@ -72,7 +72,8 @@ def load(engine: Engine, model: str) -> dict[str, Any]:
     Raises:
         EvalkitError: the checkpoint cannot be loaded, or the engine's package has a fault.
     """
-    facts = engine.load(model)
+    with running(package_of(engine)):
+        facts = engine.load(model)
     if not isinstance(facts, dict) or "weights_sha256" not in facts:
         raise EvalkitError(f"{_called(engine)}: load returns no facts with weights_sha256")
     return facts
@@ -91,11 +92,12 @@ def answers(
         EvalkitError: the engine cannot answer, or its package has a fault.
     """
     asked = {prompt.sample.id for prompt in prompts}
-    for batch in engine.answer(arm, schedule, prompts, done):
-        for completion in batch:
-            if not isinstance(completion, Completion) or completion.sample_id not in asked:
-                raise EvalkitError(f"{_called(engine)}: answer yields what is no asked Completion")
-        yield batch
+    with running(package_of(engine)):
+        for batch in engine.answer(arm, schedule, prompts, done):
+            for completion in batch:
+                if not isinstance(completion, Completion) or completion.sample_id not in asked:
+                    raise EvalkitError(f"{_called(engine)}: answer yields what nobody asked for")
+            yield batch
 
 
 def evidence(engine: Engine) -> dict[str, Any]:
@@ -104,7 +106,8 @@ def evidence(engine: Engine) -> dict[str, Any]:
     Raises:
         EvalkitError: the engine's package has a fault.
     """
-    proof = engine.engagement()
+    with running(package_of(engine)):
+        proof = engine.engagement()
     if not isinstance(proof, dict) or "verdict" not in proof:
         raise EvalkitError(f"{_called(engine)}: engagement returns no verdict")
     return proof

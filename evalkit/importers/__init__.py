@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import Registry
+from evalkit.core.plugins import Registry, running
 from evalkit.importers.common.format import ImportFormat
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def import_predictions(
     if not arm.strip():
         raise EvalkitError("an arm needs a name")
     reading = Reading()
-    format_record.read(path, reading)
+    with running(FORMATS.package(format_)):
+        format_record.read(path, reading)
     if not any(reading.slots.values()):
         raise EvalkitError(f"{path}: no record in it{_first(reading)}")
     with store.lock():

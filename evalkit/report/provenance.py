@@ -62,7 +62,7 @@ def _tasks(run: Mapping[str, Any], comparison: RunComparison) -> Grid:
 
 def _settings(run: Mapping[str, Any], comparison: RunComparison) -> Grid:
     environment = run.get("environment") or {}
-    packages = environment.get("packages") or {}
+    packages = {**(environment.get("packages") or {}), **(environment.get("guests") or {})}
     versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
     rows = [
         ("run", str(run.get("identity_sha256") or "–")),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import Registry, near
+from evalkit.core.plugins import Registry, near, running
 from evalkit.core.reasoning import is_unclosed
 from evalkit.scorers.base import EDIT_DISTANCES, MODES, Metric, Options
 
@@ -73,9 +73,10 @@ def score(
             return 0.0
         raise EvalkitError(f"{metric}: a sample without references cannot be scored")
     scorer = chosen.strict if mode == "strict" else chosen.official
-    value = scorer(prediction, references, Options(edit_distance, meta or {}))
+    package = METRICS.package(metric)
+    with running(package):
+        value = scorer(prediction, references, Options(edit_distance, meta or {}))
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        package = METRICS.package(metric)
         raise EvalkitError(f"{package}: the metric {metric} gave {value!r}, not a number in [0, 1]")
     return float(value)
 

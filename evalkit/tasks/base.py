@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.kinds import C, Kind
-from evalkit.core.plugins import package_of
+from evalkit.core.plugins import package_of, running
 from evalkit.core.types import Renderer, Sample
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ def samples(
     Raises:
         EvalkitError: the task of another package makes something else than samples of its own.
     """
+    package = package_of(task)
     for index in range(len(task)) if indices is None else indices:
-        sample = task.sample(index, renderer)
+        with running(package):
+            sample = task.sample(index, renderer)
         if not isinstance(sample, Sample) or sample.task != task.name:
-            raise EvalkitError(
-                f"{package_of(task)}: {task.name}: sample {index} is no Sample of this task"
-            )
+            raise EvalkitError(f"{package}: {task.name}: sample {index} is no Sample of this task")
         yield sample

@@ -10,6 +10,7 @@ from pydantic import SerializeAsAny
 
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.kinds import Kinds
+from evalkit.core.plugins import running
 from evalkit.core.recipe import Strict
 from evalkit.tasks.base import Task, TaskKind
 
@@ -63,7 +64,8 @@ def build(config: Strict, base_dir: Path) -> list[Task]:
             fault.
     """
     kind = TASKS.of(config)
-    tasks = list(kind.build(config, base_dir))
+    with running(TASKS.package(kind.name)):
+        tasks = list(kind.build(config, base_dir))
     for task in tasks:
         missing = PARTS.difference(dir(task))
         if missing:

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from evalkit.config.engine import ENGINES
 from evalkit.core.console import run_command
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import Registry, fault, load_plugins
+from evalkit.core.plugins import OURS, Registry, fault, load_plugins, running
+from evalkit.core.provenance import with_guests
+from evalkit.exporters import FORMATS as EXPORTS
+from evalkit.importers import FORMATS as IMPORTS
+from evalkit.report.panels import PANELS
+from evalkit.scorers import METRICS
+from evalkit.stats.methods import METHODS
+from evalkit.tasks.registry import TASKS
 from tests import guests
 from tests.paths import ROOT
 
@@ -53,6 +61,25 @@ def install(tmp_path):
             stack.enter_context(guests.installed(folder))
 
         yield add
+
+
+REGISTRIES = {
+    "evalkit.tasks": TASKS,
+    "evalkit.scorers": METRICS,
+    "evalkit.engines": ENGINES,
+    "evalkit.importers": IMPORTS,
+    "export": EXPORTS,
+    "interval": METHODS,
+    "panel": PANELS,
+}
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_every_line_of_a_registry_leads_to_a_record_of_its_own(name):
+    registry = REGISTRIES[name]
+    records = list(registry.usable())
+    assert len(records) == len(registry.own) == len(set(map(id, records)))
+    assert registry.group == (name if "." in name else None)
 
 
 def test_ours_need_no_other_package(metals):
@@ -155,6 +182,29 @@ def test_an_error_of_ours_is_not_laid_at_their_door(install):
     with pytest.raises(ZeroDivisionError) as error:
         run_command("evalkit", lambda: 1 / 0)
     assert fault(error.value) is None
+
+
+def test_an_error_without_a_frame_of_theirs_is_laid_at_the_package_that_runs():
+    with pytest.raises(EvalkitError, match=r"^acme 1.0: TypeError: len"):
+        with running("acme 1.0"):
+            len(1, 2)
+    with pytest.raises(EvalkitError, match=r"^said by the package itself$"):
+        with running("acme 1.0"):
+            raise EvalkitError("said by the package itself")
+    with pytest.raises(KeyError):
+        with running(OURS):
+            {}["x"]
+
+
+def test_a_run_names_the_packages_of_all_its_parts():
+    ordinary = {"python": "3", "packages": {"numpy": "2"}}
+    assert with_guests(ordinary, {}) == ordinary
+    once = with_guests(ordinary, {"acme": "1.0"})
+    assert once == {**ordinary, "guests": {"acme": "1.0"}}
+    assert with_guests(ordinary, {"base": "2.0"}, before=once)["guests"] == {
+        "acme": "1.0",
+        "base": "2.0",
+    }
 
 
 def test_packages_are_looked_for_when_needed_only():

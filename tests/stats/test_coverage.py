@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evalkit.stats import paired_arms
+from evalkit.stats.methods import METHODS
 from tests.paths import ROOT
 
 
@@ -55,6 +56,12 @@ def test_macro_average_of_unequal_tasks():
     d = np.where(u < loss + 0.02, -1.0, np.where(u > 0.98, 1.0, 0.0))
     covered = share_covered(d, -np.mean([0.02, 0.05, 0.1, 0.0, 0.2]), strata=strata)
     assert 0.935 < covered < 0.975
+
+
+def test_the_table_of_the_document_has_every_method():
+    text = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    names = [name for name in METHODS if name != "auto"]
+    assert f"| situation | n | {' | '.join(names)} | no clusters |" in text
 
 
 @pytest.mark.slow
