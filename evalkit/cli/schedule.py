@@ -11,9 +11,8 @@ from typer.core import TyperGroup
 class _ShowByDefault(TyperGroup):
     """`evalkit schedule MODEL` means `evalkit schedule show MODEL`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = {*self.commands, "--help"}
-        if args and not known & {args[0]}:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer's Context is private
+        if args and args[0] not in (*self.commands, "--help"):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

@@ -1,18 +1,19 @@
-"""What `evalkit schedule` prints: a schedule in words, in an engine's settings, and back."""
+"""Text of `evalkit schedule`: a schedule, an engine's settings for it, and back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.dsa import Layout, ReuseSchedule, ScheduleError
+from evalkit.core.model_info import full_config, resolve_model, written_config
+from evalkit.dsa import Layout, ReuseSchedule, ScheduleError, layout
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import dialect, export, read
 from evalkit.dsa.engine_config.published_patterns import published, published_pattern
 from evalkit.dsa.engine_config.released_models import known_config
+from evalkit.dsa.json_types import JsonObject
 
 
 def lines(
@@ -24,8 +25,8 @@ def lines(
     lag_phase: str,
 ) -> Iterator[str]:
     """What the command prints; arguments as `resolve`."""
-    found, schedule = resolve(target, retention, pattern, sources, lag, lag_phase)
-    yield f"model      {found.model_type}, {found.num_layers} layers"
+    places, schedule = resolve(target, retention, pattern, sources, lag, lag_phase)
+    yield f"model      {places.model_type}, {places.num_layers} layers"
     yield from describe(schedule)
     yield ""
     yield "layer  kind    reads in prefill  reads in decode  read by (decode)"
@@ -57,7 +58,7 @@ def resolve(
     from evalkit.config.arm import ArmConfig
     from evalkit.core.recipe import parse
 
-    found = layout_of(target)
+    places = layout_of(target)
     arm = parse(
         {
             "name": target,
@@ -71,7 +72,7 @@ def resolve(
         "schedule",
     )
     try:
-        return found, arm.schedule(found.native)
+        return places, arm.schedule(places.native)
     except EvalkitError as error:
         raise EvalkitError(str(error).removeprefix(f"arm {target}: ")) from None
 
@@ -105,14 +106,12 @@ def layout_of(target: str) -> Layout:
         if count < 1:
             raise EvalkitError("a model has at least one layer")
         return Layout("any model", count, tuple(range(count)), ReuseSchedule.uniform(count))
-    from pathlib import Path
+    return layout(full_config(_model(target)))
 
-    from evalkit.core.model_info import model_config, resolve_model
-    from evalkit.dsa import layout
-    from evalkit.dsa.engine_config.released_models import known_config
 
-    config = known_config(target) or model_config(resolve_model(target, Path())).to_dict()
-    return layout(config)
+def _model(target: str) -> str:
+    """The hub id of a released model as it is, else as `resolve_model` finds it."""
+    return target if known_config(target) is not None else resolve_model(target, Path())
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
@@ -138,30 +137,32 @@ def export_lines(
 
     Args:
         target: model directory, hub id, or number of layers.
-        schedule: what shall run.
+        schedule: to be run.
         engine: name in `evalkit.dsa.engine_config.dialects`.
         enabled: reuse switched on or off; None: on where the schedule is not the checkpoint's.
         stages: comma-separated first layers of the pipeline stages.
 
     Raises:
-        ScheduleError: the engine cannot say it.
+        ScheduleError: the engine cannot express it.
     """
-    found = layout_of(target)
-    if target.isdigit() and dialect(engine).space == "c4":
+    any_model = target.isdigit()
+    if any_model and dialect(engine).space == "c4":
         raise EvalkitError(f"{engine} counts compressed-sparse layers: name a model, not a number")
-    made = export(
+    places = layout_of(target)
+    settings = export(
         schedule,
         engine=engine,
-        model="MODEL" if target.isdigit() else target,
-        native=None if target.isdigit() else found.native,
+        model="MODEL" if any_model else target,
+        native=None if any_model else places.native,
         enabled=enabled,
         stages=_stages(stages),
+        model_type=places.model_type,
     )
     yield f"engine     {DIALECTS[engine].title}"
     yield from describe(schedule)
-    yield f"overrides  {made.json}"
-    yield f"launch     {made.launch}"
-    for note in made.notes:
+    yield f"overrides  {settings.json}"
+    yield f"launch     {settings.launch}"
+    for note in settings.notes:
         yield f"note       {note}"
 
 
@@ -177,15 +178,20 @@ def import_lines(target: str, engine: str, settings: str) -> Iterator[str]:
         EvalkitError: not JSON.
         ScheduleError: the engine would refuse it.
     """
-    found = layout_of(target)
-    own = {} if target.isdigit() else own_settings(target)
-    native = None if target.isdigit() else found.native
-    overrides = json_settings(settings)
-    reading = read(own | overrides, engine=engine, layers=found.layer_ids, native=native)
+    any_model = target.isdigit()
+    places = layout_of(target)
+    config = {} if any_model else written_config(_model(target))
+    effective = read(
+        {**config, **json_settings(settings)},
+        engine=engine,
+        layers=places.layer_ids,
+        native=None if any_model else places.native,
+        model_type=places.model_type,
+    )
     yield f"engine     {DIALECTS[engine].title}"
-    yield f"decided by {reading.decided_by}"
-    yield from describe(reading.schedule)
-    for warning in reading.warnings:
+    yield f"decided by {effective.decided_by}"
+    yield from describe(effective.schedule)
+    for warning in effective.warnings:
         yield f"warning    {warning}"
 
 
@@ -213,41 +219,20 @@ def pattern_named(name: str | None, pattern: str | None) -> str | None:
     return published_pattern(name).pattern
 
 
-def json_settings(text: str) -> dict[str, Any]:
+def json_settings(text: str) -> JsonObject:
     """A JSON object, as text or as the name of a file.
 
     Raises:
         EvalkitError: neither.
     """
     try:
-        path = Path(text)
-        raw = text if text.lstrip().startswith("{") else path.read_text(encoding="utf-8")
-        found = json.loads(raw)
+        inline = text.lstrip().startswith("{")
+        settings = json.loads(text if inline else Path(text).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise EvalkitError(f"settings {text[:60]}: neither JSON nor a JSON file: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise EvalkitError(f"settings {text[:60]}: not a JSON object")
-    return found
-
-
-def own_settings(model: str) -> dict[str, Any]:
-    """The reuse fields of a checkpoint's config.json as it is written, nothing derived."""
-    from evalkit.core.model_info import resolve_model
-
-    known = known_config(model)
-    if known is not None:
-        return known
-    name = resolve_model(model, Path())
-    path = Path(name) / "config.json"
-    if not path.is_file():
-        from huggingface_hub import hf_hub_download
-
-        try:
-            path = Path(hf_hub_download(name, "config.json"))
-        except (OSError, ValueError) as error:
-            raise EvalkitError(f"model {name}: no config.json: {error}") from None
-    config = json_settings(str(path))
-    return dict(config.get("text_config") or config)
+    return settings
 
 
 def _stages(text: str | None) -> Sequence[int]:

@@ -44,7 +44,7 @@ def model_config(model: str) -> ModelConfig:
     return config
 
 
-def config_fields(model: str) -> JsonObject:
+def full_config(model: str) -> JsonObject:
     """Fields of a configuration with transformers' defaults; released models need no download.
 
     Raises:
@@ -53,7 +53,7 @@ def config_fields(model: str) -> JsonObject:
     return known_config(model) or model_config(model).to_dict()
 
 
-def written_fields(model: str) -> JsonObject:
+def written_config(model: str) -> JsonObject:
     """Fields of a checkpoint's config.json as they are written, nothing derived.
 
     Of a released model, those that decide its layers.
@@ -98,7 +98,7 @@ def model_layout(model: str) -> Layout | None:
     Raises:
         EvalkitError: no usable configuration.
     """
-    fields = config_fields(model)
+    fields = full_config(model)
     try:
         return layout(fields)
     except UnsupportedModelError:

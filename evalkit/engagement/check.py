@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM, ServerConfig
-from evalkit.core.model_info import model_config, written_fields
+from evalkit.core.model_info import model_config, written_config
 from evalkit.core.types import Prompt
 from evalkit.dsa import Layout, ReuseSchedule, ScheduleError
 from evalkit.dsa.config_fields import integer, text_config
@@ -129,7 +129,7 @@ def _schedule_findings(
     if overrides is None and facts is not None and facts.overrides:
         overrides = facts.overrides[-1]
     yield evidence.overrides_finding(
-        arm, schedule, native, info, overrides, written_fields(engine.model)
+        arm, schedule, native, info, overrides, written_config(engine.model)
     )
     if facts is not None:
         yield from evidence.log_findings(

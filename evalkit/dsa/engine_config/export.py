@@ -228,7 +228,10 @@ def _refuse_family(engine: str, row: Dialect, model_type: str | None) -> None:
     """Raise where transformers reads the settings of a model type by other rules than `engine`."""
     family = FAMILIES.get(model_type or "")
     if family is not None and row.launch == "transformers" and engine != family.dialect:
-        raise ScheduleError(f"{engine}: transformers runs {model_type} as {family.dialect}")
+        raise ScheduleError(
+            f"{engine}: transformers reads the settings of {model_type} by other rules: use"
+            f" {family.dialect}"
+        )
 
 
 def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule) -> None:
