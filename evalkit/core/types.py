@@ -147,7 +147,10 @@ class Tokenizer(Protocol):
 class Renderer(Protocol):
     """Turns samples into prompts; tasks ask it how long a prompt will be."""
 
-    tokenizer: Tokenizer
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of the model."""
+        ...
 
     def render(self, sample: Sample) -> Prompt:
         """The prompt of a sample: chat template (unless exempt), then the answer prefix."""

@@ -9,7 +9,7 @@ beyond the result does not grow with the square of the length, nor with the head
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -91,6 +91,14 @@ def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None
     return scores.masked_fill(~visible(features, positions)[..., :keys], float("-inf"))
 
 
+class _Context(Protocol):
+    """What autograd hands to both passes."""
+
+    saved_tensors: tuple[Tensor, Tensor, Tensor]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
 class _HeadSum(torch.autograd.Function):
     """Σ_h w·ReLU(q·k) of [B, R, H, d], [B, T, d] and [B, R, H]: one head at a time, both ways.
 
@@ -99,7 +107,7 @@ class _HeadSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: _Context, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         keys, total = key.transpose(1, 2), query.new_zeros(*query.shape[:2], key.shape[1])
         product = torch.empty_like(total)
@@ -111,7 +119,7 @@ class _HeadSum(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, ...]:
         query, key, weight = ctx.saved_tensors
         keys, grad = key.transpose(1, 2), grad.contiguous()
         to_query, to_key, to_weight = (torch.zeros_like(t) for t in (query, key, weight))

@@ -12,8 +12,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evalkit.core.types import Completion, Prompt, Sample, Tokenizer
+from evalkit.core.types import Completion, Prompt, Sample
 from evalkit.prompts.renderer import ChatRenderer
+from evalkit.prompts.tokenizers import ChatTokenizer
 
 _WORDS = (
     *("the", "grass", "is", "green", "and", "sky", "blue", "while", "rivers", "run", "past"),
@@ -43,7 +44,7 @@ class ProbeAgreement:
 
 
 def probe_prompts(
-    tokenizer: Tokenizer,
+    tokenizer: ChatTokenizer,
     dense_tokens: int,
     count: int,
     new_tokens: int,
@@ -71,7 +72,7 @@ def probe_prompts(
     return prompts
 
 
-def _text(tokenizer: Tokenizer, rng: random.Random, size: int) -> str:
+def _text(tokenizer: ChatTokenizer, rng: random.Random, size: int) -> str:
     """Words that come to `size` tokens or a few less."""
     words = [rng.choice(_WORDS) for _ in range(size)]
     low, high = 1, size

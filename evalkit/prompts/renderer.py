@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from evalkit.config.run import PromptConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Prompt, Sample
 from evalkit.data.model_templates import PLACE, model_template
 from evalkit.prompts.token_counter import TokenCounter
-from evalkit.prompts.tokenizers import hash_ids, tokenizer_hash
+from evalkit.prompts.tokenizers import ChatTokenizer, hash_ids, tokenizer_hash
 
-KEPT = 4096
-"""Counts that wait to be checked."""
+MOST_UNCHECKED = 4096
+"""Counts that are remembered until the prompt is rendered."""
 
 
 class ChatRenderer:
@@ -25,7 +24,7 @@ class ChatRenderer:
     place of the chat template; the tokenizer adds its BOS unless the template begins with it.
     """
 
-    def __init__(self, tokenizer: Any, config: PromptConfig | None = None) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, config: PromptConfig | None = None) -> None:
         config = config or PromptConfig()
         self.tokenizer = tokenizer
         self.template = None if config.template is None else model_template(config.template)
@@ -39,7 +38,7 @@ class ChatRenderer:
         self._overhead: dict[bool, int] = {}
         self._last: Prompt | None = None
         self._counter = TokenCounter.of(tokenizer)
-        self._promised: dict[tuple[str, int], int] = {}
+        self._counted: dict[tuple[str, int], int] = {}
 
     def render(self, sample: Sample) -> Prompt:
         """The prompt of a sample.
@@ -55,10 +54,10 @@ class ChatRenderer:
     def _render(self, sample: Sample) -> Prompt:
         text, special = self._text(sample)
         ids = tuple(self.tokenizer.encode(text, add_special_tokens=special))
-        promised = self._promised.get((sample.id, len(text)), len(ids))
-        if promised != len(ids):
+        counted = self._counted.get((sample.id, len(text)), len(ids))
+        if counted != len(ids):
             raise EvalkitError(
-                f"{sample.id}: the prompt has {len(ids)} tokens and was counted as {promised}:"
+                f"{sample.id}: the prompt has {len(ids)} tokens and was counted as {counted}:"
                 " this tokenizer joins what `evalkit.prompts.token_counter` cuts; please report it"
             )
         bos = getattr(self.tokenizer, "bos_token_id", None)
@@ -77,11 +76,11 @@ class ChatRenderer:
         if self._counter is None:
             return len(self.render(sample).token_ids)
         text, special = self._text(sample)
-        found = self._counter.count(text, special=special)
-        if len(self._promised) > KEPT:
-            self._promised.clear()
-        self._promised[sample.id, len(text)] = found
-        return found
+        count = self._counter.count(text, special=special)
+        if len(self._counted) > MOST_UNCHECKED:
+            self._counted.clear()
+        self._counted[sample.id, len(text)] = count
+        return count
 
     def _text(self, sample: Sample) -> tuple[str, bool]:
         """The whole prompt, and whether the tokenizer adds its special tokens."""

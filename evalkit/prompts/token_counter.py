@@ -1,4 +1,4 @@
-"""How many tokens a long text has, without tokenising what was tokenised before.
+"""Incremental token counts of long texts: what was tokenised before is not tokenised again.
 
 A text is cut before every single space between two words; words are tokenised once and their
 counts added. That is exact where no token of the vocabulary holds a cut: merges on its two sides
@@ -7,8 +7,8 @@ on the same condition. Where a vocabulary has such tokens, nothing is cut (`Toke
 
 The sum is kept of passages that are likely to come again: paragraphs without their first line
 (documents under their number), and the words with which most lines of a text begin (needles,
-noise). Of those, only the first and the last word, which may meet what stands around them, are
-looked at anew.
+noise). Of those, only the first and the last word, which may join what stands around them, are
+tokenised again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import takewhile
 from string import ascii_letters, digits
-from typing import Any
+from typing import TYPE_CHECKING
+
+from evalkit.core.types import Tokenizer
+from evalkit.dsa.json_types import JsonObject, as_list, as_object
+from evalkit.prompts.tokenizers import backend_of
+
+if TYPE_CHECKING:
+    import tokenizers
 
 _GAP = re.compile(r"([\s▁][\s▁]+)")
 """White space that is not cut, with the words on both sides; many tokenizers write a space ▁."""
@@ -53,7 +60,7 @@ _LONG = range(150, 5000)
 """Paragraphs of so many characters are likely to come again."""
 
 _MANY = 100
-"""So many lines are worth a look for words with which most of them begin."""
+"""From so many lines on, words with which most of them begin are searched for."""
 
 _MOST_PASSAGES = 100_000
 """Passages whose counts are kept."""
@@ -64,36 +71,42 @@ class TokenCounter:
 
     Args:
         tokenizer: a fast tokenizer of transformers, for which `of` gave a counter.
+        backend: the tokenizer inside.
         digits: None, or words are cut between letters, digits, hyphens and marks too, and digits
             into groups of so many from the left (0: not at all).
     """
 
-    def __init__(self, tokenizer: Any, *, digits: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        backend: tokenizers.Tokenizer,
+        *,
+        digits: int | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._backend = backend
         self._runs = None if digits is None else _RUNS[digits]
         self._counts: dict[str, int] = {}
         self._pieces: dict[str, int] = {}
         self._passages: dict[str, tuple[str, int]] = {}
-        added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+        added = backend.get_added_tokens_decoder().values()
         self._special = tuple(token.content for token in added)
         self._starts = {content[:2] for content in self._special}
         self._ends = {content[-1] for content in self._special}
         self._anchors = {anchor: self._full(anchor) for anchor in ("a", "0")}
 
     @classmethod
-    def of(cls, tokenizer: Any) -> TokenCounter | None:
-        """A counter, or None where some token could hold a cut (or nothing is known of it)."""
-        backend = getattr(tokenizer, "backend_tokenizer", None)
+    def of(cls, tokenizer: Tokenizer) -> TokenCounter | None:
+        """A counter, or None where a token could hold a cut (or nothing is known of it)."""
+        backend = backend_of(tokenizer)
         if backend is None:
             return None
-        facts = json.loads(backend.to_str())
-        model, added = facts["model"], facts.get("added_tokens") or ()
+        facts: JsonObject = json.loads(backend.to_str())
+        added = [as_object(token) for token in as_list(facts.get("added_tokens"))]
         if not _known(facts) or any(map(_meets_cuts, added)):
             return None
-        special = {token["content"] for token in added}
-        vocabulary = model["vocab"]
-        listed = vocabulary if isinstance(vocabulary, dict) else (word for word, _ in vocabulary)
-        words = set[str](listed)
+        words = _vocabulary(facts)
+        special = {str(token["content"]) for token in added}
         tokens = [t for t in words - special if not re.fullmatch(r"<0x[0-9A-F]{2}>", t)]
         # What is no token may vanish or be one with its neighbours.
         if not words & {"Ġ", "▁", " "} or not words >= {"a", "0"} or _holds(_JOINED, tokens):
@@ -102,10 +115,10 @@ class TokenCounter:
         joined = _holds(r"[A-Za-z0-9][-.,:\nĊ]|[A-Za-z][0-9]|[0-9][A-Za-z]", tokens)
         from_the_right = "{1,3}(?" in split  # digits are grouped by what follows them
         if joined or from_the_right or not words >= _CUT_AT:
-            return cls(tokenizer)
+            return cls(tokenizer, backend)
         if not _holds("[0-9][0-9]", tokens):
-            return cls(tokenizer, digits=1)
-        return cls(tokenizer, digits=3 if r"\p{N}{1,3}" in split else 0)
+            return cls(tokenizer, backend, digits=1)
+        return cls(tokenizer, backend, digits=3 if r"\p{N}{1,3}" in split else 0)
 
     def count(self, text: str, *, special: bool = False) -> int:
         """Tokens of a text; `special` adds those that the tokenizer puts around it."""
@@ -190,15 +203,15 @@ class TokenCounter:
 
     def _sum(self, words: list[str]) -> int:
         """Tokens of words, each behind a cut."""
-        found = list(map(self._counts.get, words))
-        known = sum(filter(None, found))
-        if None not in found:
-            return known
-        fresh = Counter(word for word, n in zip(words, found, strict=True) if n is None)
-        return known + self._fresh(fresh)
+        counts = list(map(self._counts.get, words))
+        total = sum(filter(None, counts))
+        if None not in counts:
+            return total
+        new = Counter(word for word, n in zip(words, counts, strict=True) if n is None)
+        return total + self._sum_new(new)
 
-    def _fresh(self, words: dict[str, int]) -> int:
-        """Tokens of words of which no counts are kept, each so many times."""
+    def _sum_new(self, words: dict[str, int]) -> int:
+        """Tokens of words whose counts are not known, each so many times."""
         cut = list(filter(_COMPOUND.fullmatch, words)) if self._runs else []
         plain = [*words.keys() - set(cut)]
         self._keep(plain)
@@ -220,10 +233,9 @@ class TokenCounter:
             return []
         anchors = ["0" if piece[0].isalpha() else "a" for piece in pieces]
         texts = [anchor + piece for anchor, piece in zip(anchors, pieces, strict=True)]
-        backend = self._tokenizer.backend_tokenizer
-        backend.no_padding()  # as whoever used it last may have left it
-        backend.no_truncation()
-        encoded = backend.encode_batch_fast(texts, add_special_tokens=False)
+        self._backend.no_padding()  # as whoever used it last may have left it
+        self._backend.no_truncation()
+        encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [
             len(encoding.ids) - self._anchors[anchor]
             for anchor, encoding in zip(anchors, encoded, strict=True)
@@ -239,37 +251,45 @@ def _common_start(one: str, two: str) -> str:
     return " ".join(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _known(facts: dict[str, Any]) -> bool:
+def _vocabulary(facts: JsonObject) -> set[str]:
+    """All words of a tokenizer: of a BPE by id, of a Unigram model with scores."""
+    vocabulary = as_object(facts["model"])["vocab"]
+    if isinstance(vocabulary, dict):
+        return set(vocabulary)
+    return {str(as_list(entry)[0]) for entry in as_list(vocabulary)}
+
+
+def _known(facts: JsonObject) -> bool:
     """Whether the steps of a tokenizer treat a word alike whatever words stand beside it."""
-    model, steps = facts["model"], facts["pre_tokenizer"] or {}
+    model, steps = as_object(facts["model"]), as_object(facts["pre_tokenizer"])
     if model.get("type") not in ("BPE", "Unigram") or model.get("dropout"):
         return False
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return False
-    for step in steps.get("pretokenizers", [])[1:]:  # a space before every piece of a word
+    for step in map(as_object, as_list(steps.get("pretokenizers"))[1:]):
+        # a space before every piece of a word
         if step.get("add_prefix_space") or step.get("prepend_scheme") == "always":
             return False
-    return _local(facts["normalizer"])
+    normalizer = facts["normalizer"]
+    return normalizer is None or _local(as_object(normalizer))
 
 
-def _local(normalizer: dict[str, Any] | None) -> bool:
+def _local(normalizer: JsonObject) -> bool:
     """Whether a normaliser leaves every space where it is."""
-    if normalizer is None:
-        return True
     if normalizer["type"] == "Sequence":
-        return all(map(_local, normalizer["normalizers"]))
+        return all(_local(as_object(step)) for step in as_list(normalizer["normalizers"]))
     if normalizer["type"] == "Replace":
         return (normalizer["pattern"], normalizer["content"]) == ({"String": " "}, "▁")
     return normalizer["type"] in _LOCAL
 
 
-def _meets_cuts(added: dict[str, Any]) -> bool:
+def _meets_cuts(added: JsonObject) -> bool:
     """Whether an added token may hold a cut, or what stands beside one."""
-    content = added["content"]
+    content = str(added["content"])
     beside = " " in content or re.match("[A-Za-z0-9-]", content)
     return bool(beside or added["lstrip"] or added["rstrip"])
 
 
 def _holds(pattern: str, tokens: Iterable[str]) -> bool:
-    found = re.compile(pattern)
-    return any(found.search(token) for token in tokens)
+    compiled = re.compile(pattern)
+    return any(compiled.search(token) for token in tokens)
