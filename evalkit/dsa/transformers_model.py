@@ -19,6 +19,7 @@ class TextConfig(Protocol):
     """The configuration of a language model."""
 
     model_type: str
+    index_topk: int
     _attn_implementation: str
 
     def to_dict(self) -> JsonObject:

@@ -103,7 +103,7 @@ def test_the_answer_has_its_own_budget(text, spent):
 def test_the_engine_gives_a_reasoning_model_its_tokens(checkpoint):
     engine = HfEngine(HfConfig(dtype="float32"))
     engine.load(str(checkpoint))
-    engine._decoder.stop_ids = frozenset()
+    engine.decoder.stop_ids = frozenset()
     counts = []
     for budget in (0, 5):
         renderer = ChatRenderer(load_tokenizer(checkpoint), PromptConfig(reasoning_tokens=budget))

@@ -108,7 +108,7 @@ def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):
     from evalkit.engines.hf.engine import HfEngine
 
     monkeypatch.setattr(distributed, "processes", lambda: 2)
-    monkeypatch.setattr(distributed, "order", lambda _: None)
+    monkeypatch.setattr(distributed, "send_command", lambda _: None)
     monkeypatch.setattr(distributed, "device", lambda: "cpu")
     with pytest.raises(EvalkitError, match="launch one process"):
         HfEngine(HfConfig(device_map="auto")).load(str(checkpoint))

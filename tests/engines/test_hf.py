@@ -120,7 +120,7 @@ def test_stop_strings_and_end_of_text(checkpoint, renderer):
     assert texts(made, [stopped])["s/0"] == (full[: full.index(token)], "stop")
     with torch.no_grad():
         made.model.lm_head.weight.zero_()  # all logits equal: the argmax is id 0
-    made._decoder.stop_ids = frozenset({0})
+    made.decoder.stop_ids = frozenset({0})
     answer = next(iter(made.answer(ARM, made.native(), [plain], ())))[0]
     assert (answer.text, answer.finish_reason, answer.completion_tokens) == ("", "stop", 0)
 

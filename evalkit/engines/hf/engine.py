@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,9 +25,37 @@ from evalkit.dsa import (
 from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from evalkit.dsa.indexer_metadata import IndexerFileError
+from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.hf import distributed
-from evalkit.engines.hf.greedy_decoder import GreedyDecoder
+from evalkit.engines.hf.greedy_decoder import CausalModel, GreedyDecoder
 from evalkit.prompts.tokenizers import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A checkpoint in memory; `sites` is None for a model without indexers."""
+
+    name: str
+    model: CausalModel
+    sites: IndexerSites | None
+    decoder: GreedyDecoder
+    facts: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Command to the other processes: load a checkpoint."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Command to the other processes: answer their share of some batches."""
+
+    arm: ArmConfig
+    schedule: ReuseSchedule | None
+    batches: Sequence[Sequence[Prompt]]
 
 
 class HfEngine:
@@ -35,54 +63,67 @@ class HfEngine:
 
     def __init__(self, config: HfConfig) -> None:
         self.config = config
-        self.model: Any = None
-        self._seam: IndexerSites | None = None
-        self._decoder: GreedyDecoder | None = None
-        self._loaded: tuple[str, dict[str, Any]] | None = None
-        self._last: AppliedSchedule | None = None
+        self._loaded: _Loaded | None = None
+        self._last: ReuseSchedule | None = None
         self._calls: list[int] = []
 
-    def load(self, model: str) -> dict[str, Any]:
+    @property
+    def model(self) -> CausalModel:
+        """The loaded model."""
+        return self._ready().model
+
+    @property
+    def decoder(self) -> GreedyDecoder:
+        """What decodes with the loaded model."""
+        return self._ready().decoder
+
+    def load(self, model: str) -> dict[str, JsonValue]:
         """Load a checkpoint once; a second call with the same name costs nothing."""
-        if self._loaded is not None and self._loaded[0] == model:
-            return self._loaded[1]
+        if self._loaded is not None and self._loaded.name == model:
+            return self._loaded.facts
+        self._loaded = None  # free the previous one first
+        distributed.send_command(_Load(model))
+        live = self._load_model(model)
+        sites: IndexerSites | None
+        try:
+            sites = indexer_sites(live)
+        except UnsupportedModelError:
+            sites = None  # a model without indexers can still be a baseline
+        decoder = GreedyDecoder(
+            live, load_tokenizer(model), prefill_chunk=self.config.prefill_chunk
+        )
+        facts: dict[str, JsonValue] = {
+            "weights_sha256": weights_hash(model) if Path(model).exists() else None,
+            "revision": getattr(live.config, "_commit_hash", None),
+            "model_type": live.config.model_type,
+            "dtype": str(live.dtype).removeprefix("torch."),
+            "device": str(live.device),
+        }
+        self._loaded = _Loaded(model, live, sites, decoder, facts)
+        return facts
+
+    def _load_model(self, model: str) -> CausalModel:
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # the run has a bar of its own
-        self.model = None  # free the previous one first
-        distributed.order(("load", model))
-        device = distributed.device()
-        where = {"device_map": self.config.device_map} if self.config.device_map else {}
-        if where and distributed.processes() > 1:
+        device, device_map = distributed.device(), self.config.device_map
+        if device_map and distributed.processes() > 1:
             raise EvalkitError("engine.device_map spreads one model: launch one process for it")
+        options = {"device_map": device_map} if device_map else {}
         try:
             name, more = located(model)
-            dtype = self.config.dtype
-            loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **where, **more)
+            live: CausalModel = AutoModelForCausalLM.from_pretrained(
+                name, dtype=self.config.dtype, **options, **more
+            )
         except Exception as error:  # whatever a damaged checkpoint makes transformers raise
             raise EvalkitError(f"model {model}: cannot be loaded: {in_one_line(error)}") from error
-        self.model = loaded.eval() if where else loaded.to(device).eval()
-        try:
-            self._seam = indexer_sites(self.model)
-        except UnsupportedModelError:
-            self._seam = None  # a model without indexers can still be a baseline
-        self._decoder = GreedyDecoder(
-            self.model, load_tokenizer(model), prefill_chunk=self.config.prefill_chunk
-        )
-        facts = {
-            "weights_sha256": weights_hash(model) if Path(model).exists() else None,
-            "revision": getattr(self.model.config, "_commit_hash", None),
-            "model_type": self.model.config.model_type,
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": str(self.model.device),
-        }
-        self._loaded = (model, facts)
-        return facts
+        return (live if device_map else live.to(device)).eval()
 
     def native(self) -> ReuseSchedule | None:
         """The loaded checkpoint's own schedule."""
-        return self._seam.layout.native if self._seam is not None else None
+        sites = None if self._loaded is None else self._loaded.sites
+        return None if sites is None else sites.layout.native
 
     def answer(
         self,
@@ -95,82 +136,82 @@ class HfEngine:
         left = [b for b in self._batches(prompts) if not all(p.sample.id in done for p in b)]
         if not left:
             return
-        distributed.order(("answer", arm, schedule, left))
-        for completions in self._answer(arm, schedule, left):
+        command = _Answer(arm, schedule, left)
+        distributed.send_command(command)
+        for completions in self._answer(command):
             yield [c for c in completions if c.sample_id not in done]
 
     def help(self) -> None:
         """Follow the first process of `accelerate launch` until it has no more work."""
-        while (command := distributed.next_order())[0] != "stop":
-            if command[0] == "load":
-                self.load(command[1])
-            else:
-                for _ in self._answer(*command[1:]):
+        while (command := distributed.next_command()) is not None:
+            if isinstance(command, _Load):
+                self.load(command.model)
+            elif isinstance(command, _Answer):
+                for _ in self._answer(command):
                     pass
 
     def close(self) -> None:
         """Let the other processes go."""
-        distributed.order(("stop",))
+        distributed.send_command(None)
 
-    def _answer(
-        self, arm: ArmConfig, schedule: ReuseSchedule | None, batches: Sequence[Sequence[Prompt]]
-    ) -> Iterator[list[Completion]]:
+    def _answer(self, command: _Answer) -> Iterator[list[Completion]]:
         """Answers of as many batches at a time as there are processes, the same in all of them."""
-        decoder = self._decoder
-        if decoder is None:
-            raise RuntimeError("load a model first")
+        loaded, arm, batches = self._ready(), command.arm, command.batches
         step, mine = distributed.processes(), distributed.rank()
         try:
-            chunked = self.config.indexer == "chunked"
-            with (
-                self._indexers(arm, schedule),
-                (
-                    apply_schedule(self.model, schedule, chunked=chunked)
-                    if schedule
-                    else nullcontext()
-                ) as applied,
-            ):
-                self._last, self._calls = applied, []
+            with self._under(loaded.model, arm, command.schedule) as applied:
+                self._last, self._calls = command.schedule, []
                 for start in range(0, len(batches), step):
                     share = batches[start + mine : start + mine + 1]
-                    found = _completions(decoder, share[0], applied) if share else []
-                    parts = distributed.gather((found, _calls(applied)))
+                    answers = _completions(loaded.decoder, share[0], applied) if share else []
+                    parts = distributed.gather((answers, _calls(applied)))
                     self._calls = [sum(layer) for layer in zip(*(c for _, c in parts), strict=True)]
-                    yield [completion for some, _ in parts for completion in some]
+                    yield [completion for completions, _ in parts for completion in completions]
         except (ScheduleError, IndexerFileError) as error:
             raise EvalkitError(f"arm {arm.name}: {error}") from None
         except torch.OutOfMemoryError as error:
             raise EvalkitError(
-                f"arm {arm.name}: out of memory on {self.model.device}: lower engine.batch_tokens"
-                f" ({self.config.batch_tokens}) or engine.prefill_chunk"
+                f"arm {arm.name}: out of memory on {loaded.model.device}: lower"
+                f" engine.batch_tokens ({self.config.batch_tokens}) or engine.prefill_chunk"
                 f" ({self.config.prefill_chunk}); the same command goes on"
             ) from error
 
-    def _indexers(
-        self, arm: ArmConfig, schedule: ReuseSchedule | None
-    ) -> AbstractContextManager[None]:
-        """The arm's distilled indexers in place of the model's own."""
-        if arm.indexer is None:
-            return nullcontext()
-        return apply_indexer(self.model, Path(arm.indexer), schedule)
+    @contextmanager
+    def _under(
+        self, model: CausalModel, arm: ArmConfig, schedule: ReuseSchedule | None
+    ) -> Iterator[AppliedSchedule | None]:
+        """The model under the arm's schedule, with its distilled indexers where it names some."""
+        with ExitStack() as stack:
+            if arm.indexer is not None:
+                stack.enter_context(apply_indexer(model, Path(arm.indexer), schedule))
+            if schedule is None:
+                yield None
+            else:
+                chunked = self.config.indexer == "chunked"
+                yield stack.enter_context(apply_schedule(model, schedule, chunked=chunked))
 
-    def engagement(self) -> dict[str, Any]:
+    def engagement(self) -> dict[str, JsonValue]:
         """Indexer runs per layer while the last arm answered: shared layers must show none."""
         if self._last is None:
             return {"verdict": "not applicable: the model has no indexers"}
-        schedule, calls = self._last.schedule, self._calls
-        ran = [count > 0 for count in calls]
-        verdict = "engaged" if ran == list(schedule.computes) else "not engaged"
-        if not any(calls):
+        ran = [count > 0 for count in self._calls]
+        verdict = "engaged" if ran == list(self._last.computes) else "not engaged"
+        if not any(ran):
             verdict = "unknown: nothing was generated"
-        return {"verdict": verdict, "indexer_calls": calls}
+        return {"verdict": verdict, "indexer_calls": list(self._calls)}
+
+    def _ready(self) -> _Loaded:
+        if self._loaded is None:
+            raise RuntimeError("load a model first")
+        return self._loaded
 
     def _batches(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         """Prompts of like length together, longest first (memory trouble shows at once).
 
         Depends on `prompts` alone, so that a resumed run forms the same batches.
         """
-        padding = self._seam is None or self._seam.family.padding
+        sites = None if self._loaded is None else self._loaded.sites
+        padding = sites is None or sites.family.padding
         order = sorted(prompts, key=lambda p: (-_size(p), p.sample.id))
         batch: list[Prompt] = []
         for prompt in order:
@@ -198,18 +239,18 @@ def _completions(
 ) -> list[Completion]:
     start = time.perf_counter()
     answers = decoder.answer(batch, applied)
-    share = (time.perf_counter() - start) / len(batch)
+    seconds = (time.perf_counter() - start) / len(batch)
     return [
         Completion(
             sample_id=prompt.sample.id,
-            text=text,
-            finish_reason=reason,
+            text=answer.text,
+            finish_reason=answer.reason,
             prompt_tokens=len(prompt.token_ids),
-            completion_tokens=count,
-            seconds=share,
-            error=error,
+            completion_tokens=answer.tokens,
+            seconds=seconds,
+            error=answer.error,
         )
-        for prompt, (text, reason, count, error) in zip(batch, answers, strict=True)
+        for prompt, answer in zip(batch, answers, strict=True)
     ]
 
 

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
 from evalkit.core.types import Prompt
-from evalkit.dsa import AppliedSchedule
+from evalkit.dsa import AppliedSchedule, Phase
+from evalkit.dsa.call import IndexerCache
+from evalkit.dsa.transformers_model import (
+    TransformersModel,
+    cache_argument,
+    new_cache,
+    text_config_of,
+)
+from evalkit.prompts.tokenizers import ChatTokenizer
 
-Answer = tuple[str, str, int, str | None]  # text, finish reason, tokens, error
+
+class Answer(NamedTuple):
+    """What was decoded for one prompt.
+
+    Attributes:
+        text: of the answer.
+        reason: ``stop``, ``length`` or ``error``.
+        tokens: generated.
+        error: one line where the reason is ``error``.
+    """
+
+    text: str
+    reason: str
+    tokens: int
+    error: str | None = None
+
+
+class _GenerationConfig(Protocol):
+    eos_token_id: int | list[int] | None
+
+
+class CausalModel(TransformersModel):
+    """A transformers causal language model, for type checkers: no model inherits from it."""
+
+    generation_config: _GenerationConfig
 
 
 class GreedyDecoder:
@@ -23,19 +55,22 @@ class GreedyDecoder:
     a decode-only lag acts.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, prefill_chunk: int) -> None:
+    def __init__(self, model: CausalModel, tokenizer: ChatTokenizer, *, prefill_chunk: int) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.prefill_chunk = prefill_chunk
-        self.limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        text = text_config_of(model)
+        self.limit: int | None = getattr(text, "max_position_embeddings", None)
         self.stop_ids = _stop_ids(model, tokenizer)
 
     def answer(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
         """Answers in the order of the batch; a prompt that cannot run is an error, not a crash."""
-        fits = [self._problem(prompt) for prompt in batch]
-        good = [prompt for prompt, problem in zip(batch, fits, strict=True) if problem is None]
+        problems = [self._problem(prompt) for prompt in batch]
+        good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
         answers = iter(self._decode(good, applied) if good else [])
-        return [next(answers) if problem is None else ("", "error", 0, problem) for problem in fits]
+        return [
+            Answer("", "error", 0, problem) if problem else next(answers) for problem in problems
+        ]
 
     def _problem(self, prompt: Prompt) -> str | None:
         need = len(prompt.token_ids) + prompt.max_new_tokens
@@ -49,7 +84,7 @@ class GreedyDecoder:
     def _decode(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
         ids, mask = self._padded(batch)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
-        cache = self._cache()
+        cache = new_cache(self.model)
         _set_phase(applied, "prefill")
         logits = self._prefill(ids, mask, positions, cache)
         rows: list[list[int]] = [[] for _ in batch]
@@ -66,12 +101,11 @@ class GreedyDecoder:
             positions = positions[:, -1:] + 1
             logits = self._forward(token.unsqueeze(1), mask, positions, cache)
         _set_phase(applied, None)
-        sound = finite.tolist()
         return [
             self._result(prompt, row, reason or "length")
             if good
-            else ("", "error", len(row), "the model returned non-finite logits")
-            for prompt, row, reason, good in zip(batch, rows, reasons, sound, strict=True)
+            else Answer("", "error", len(row), "the model returned non-finite logits")
+            for prompt, row, reason, good in zip(batch, rows, reasons, finite.tolist(), strict=True)
         ]
 
     def _take(
@@ -111,7 +145,7 @@ class GreedyDecoder:
     def _result(self, prompt: Prompt, row: list[int], reason: str) -> Answer:
         text = self._text(row)
         cuts = [text.find(s) for s in prompt.sample.stop if s in text]
-        return text[: min(cuts)] if cuts else text, reason, len(row), None
+        return Answer(text[: min(cuts)] if cuts else text, reason, len(row))
 
     def _text(self, row: list[int]) -> str:
         return str(self.tokenizer.decode(row, skip_special_tokens=True))
@@ -127,12 +161,7 @@ class GreedyDecoder:
             mask[row, width - len(prompt.token_ids) :] = 1
         return ids.to(self.model.device), mask.to(self.model.device)
 
-    def _cache(self) -> Any:
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self.model.config.get_text_config())
-
-    def _prefill(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+    def _prefill(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: IndexerCache) -> Tensor:
         logits = None
         for start in range(0, ids.shape[1], self.prefill_chunk):
             end = min(start + self.prefill_chunk, ids.shape[1])
@@ -141,7 +170,7 @@ class GreedyDecoder:
             raise ValueError("empty prompt")
         return logits
 
-    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: IndexerCache) -> Tensor:
         """Logits of the last position [B, vocabulary], in fp32."""
         result = self.model(
             input_ids=ids,
@@ -149,26 +178,18 @@ class GreedyDecoder:
             position_ids=positions,
             use_cache=True,
             logits_to_keep=1,
-            **{_cache_name(self.model): cache},
+            **{cache_argument(self.model): cache},
         )
         logits: Tensor = result.logits[:, -1].float()
         return logits
 
 
-def _set_phase(applied: AppliedSchedule | None, phase: Any) -> None:
+def _set_phase(applied: AppliedSchedule | None, phase: Phase | None) -> None:
     if applied is not None:
         applied.phase = phase
 
 
-def _cache_name(model: Any) -> str:
-    """`cache` in new model classes, `past_key_values` in the others."""
-    import inspect
-
-    names = inspect.signature(model.forward).parameters
-    return "cache" if "cache" in names else "past_key_values"
-
-
-def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _stop_ids(model: CausalModel, tokenizer: ChatTokenizer) -> frozenset[int]:
     """End-of-text ids of the generation configuration and of the tokenizer."""
     ids: set[int] = set()
     for source in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
