@@ -15,7 +15,7 @@ from evalkit.engagement.server_info import JsonClient
 
 _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+([0-9.eE+-]+)(?:\s+\d+)?$")
 # Prometheus names (vLLM; SGLang with --enable-metrics) and what they count.
-_NAMES = {
+COUNTERS = {
     "vllm:prefix_cache_queries_total": "cache_queries",
     "vllm:prefix_cache_hits_total": "cache_hits",
     "vllm:spec_decode_num_drafts_total": "verifications",
@@ -30,7 +30,7 @@ def read_counters(web: JsonClient) -> dict[str, float]:
     found: dict[str, float] = {}
     for line in (web.text("/metrics") or "").splitlines():
         match = _LINE.match(line.strip())
-        name = _NAMES.get(match[1]) if match else None
+        name = COUNTERS.get(match[1]) if match else None
         if match and name:  # one line per engine or rank
             found[name] = found.get(name, 0.0) + float(match[2])
     info = web.get("/server_info") if not found else None

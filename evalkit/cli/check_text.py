@@ -12,6 +12,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
 from evalkit.engagement.check import check_arm, launch_of
+from evalkit.engagement.evidence import dialect_of
 from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
 from evalkit.engagement.server_info import ServerInfo, read_server
 from evalkit.engines.openai.api_keys import read_key
@@ -76,7 +77,9 @@ def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
             raise EvalkitError(f"arm {arm.name}: {model} has no lightning indexer")
         schedule = arm.schedule(layout.native)
         line = launch_of(arm, schedule, layout, model)
-        yield f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)} full"
+        choice = dialect_of(arm, ServerInfo("", "unknown"), schedule, layout.model_type)
+        label = f"; {choice.label} ({choice.origin})" if choice and choice.version else ""
+        yield f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)} full{label}"
         yield line or "# server.engine is not set: the dialect of its settings is not known"
 
 

@@ -33,7 +33,7 @@ Published = Annotated[
     str | None, typer.Option(help="A published pattern, see `evalkit schedule published`.")
 ]
 EngineName = Annotated[
-    str, typer.Option(help="sglang, vllm, vllm-ascend-v4, ascend-sglang-v4, transformers …")
+    str, typer.Option(help="sglang, sglang==0.5.19, vllm, vllm-ascend, transformers …")
 ]
 
 
@@ -77,13 +77,15 @@ def export(
     """The exact overrides and the launch line that make an engine run a schedule."""
     from evalkit.cli.schedule_text import export_lines, layout_of, pattern_named, resolve
     from evalkit.dsa.engine_config.export import from_freq
+    from evalkit.dsa.engine_config.versions import choose
 
     if freq is None:
         letters = pattern_named(published, pattern)
         _, schedule = resolve(target, retention, letters, sources, lag, "decode")
     else:
-        ids = layout_of(target).layer_ids
-        schedule = from_freq(ids, freq, engine=engine, offset=offset)
+        model = layout_of(target)
+        name = choose(engine, model_type=model.model_type).name
+        schedule = from_freq(model.layer_ids, freq, engine=name, offset=offset)
     for line in export_lines(target, schedule, engine, enabled=enabled, stages=stages):
         typer.echo(line)
 

@@ -11,8 +11,10 @@ from evalkit.core.model_info import full_config, resolve_model, written_config
 from evalkit.dsa import Layout, ReuseSchedule, ScheduleError, layout
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import dialect, export, read
+from evalkit.dsa.engine_config.import_keys import refuse_foreign_keys
 from evalkit.dsa.engine_config.published_patterns import published, published_pattern
 from evalkit.dsa.engine_config.released_models import known_config
+from evalkit.dsa.engine_config.versions import choose
 from evalkit.dsa.json_types import JsonObject
 
 
@@ -106,7 +108,9 @@ def layout_of(target: str) -> Layout:
         if count < 1:
             raise EvalkitError("a model has at least one layer")
         return Layout("any model", count, tuple(range(count)), ReuseSchedule.uniform(count))
-    return layout(full_config(_model(target)))
+    model = _model(target)
+    written = (Path(model) / "config.json").is_file()  # as written: no library has to know it
+    return layout(written_config(model) if written else full_config(model))
 
 
 def _model(target: str) -> str:
@@ -138,7 +142,7 @@ def export_lines(
     Args:
         target: model directory, hub id, or number of layers.
         schedule: to be run.
-        engine: name in `evalkit.dsa.engine_config.dialects`.
+        engine: as `evalkit.dsa.engine_config.versions.choose`.
         enabled: reuse switched on or off; None: on where the schedule is not the checkpoint's.
         stages: comma-separated first layers of the pipeline stages.
 
@@ -146,19 +150,23 @@ def export_lines(
         ScheduleError: the engine cannot express it.
     """
     any_model = target.isdigit()
-    if any_model and dialect(engine).space == "c4":
-        raise EvalkitError(f"{engine} counts compressed-sparse layers: name a model, not a number")
     places = layout_of(target)
+    choice = choose(engine, model_type="" if any_model else places.model_type)
+    if any_model and dialect(choice.name).space == "c4":
+        raise EvalkitError(f"{engine} counts compressed-sparse layers: name a model, not a number")
     settings = export(
         schedule,
-        engine=engine,
+        engine=choice.name,
         model="MODEL" if any_model else target,
         native=None if any_model else places.native,
+        config=None if any_model else written_config(_model(target)),
         enabled=enabled,
         stages=_stages(stages),
         model_type=places.model_type,
     )
-    yield f"engine     {DIALECTS[engine].title}"
+    yield f"engine     {choice}"
+    if choice.caution:
+        yield f"caution    {choice.caution}"
     yield from describe(schedule)
     yield f"overrides  {settings.json}"
     yield f"launch     {settings.launch}"
@@ -171,24 +179,30 @@ def import_lines(target: str, engine: str, settings: str) -> Iterator[str]:
 
     Args:
         target: model directory, hub id, or number of indexer-bearing layers.
-        engine: name in `evalkit.dsa.engine_config.dialects`.
+        engine: as `evalkit.dsa.engine_config.versions.choose`.
         settings: JSON text, or a file that holds it.
 
     Raises:
         EvalkitError: not JSON.
-        ScheduleError: the engine would refuse it.
+        ScheduleError: the engine would refuse it, or does not read one of the keys.
     """
     any_model = target.isdigit()
     places = layout_of(target)
+    choice = choose(engine, model_type="" if any_model else places.model_type)
     config = {} if any_model else written_config(_model(target))
+    overrides = json_settings(settings)
+    refuse_foreign_keys(engine, DIALECTS[choice.name], overrides, config)
     effective = read(
-        {**config, **json_settings(settings)},
-        engine=engine,
+        config,
+        engine=choice.name,
         layers=places.layer_ids,
         native=None if any_model else places.native,
+        overrides=overrides,
         model_type=places.model_type,
     )
-    yield f"engine     {DIALECTS[engine].title}"
+    yield f"engine     {choice}"
+    if choice.caution:
+        yield f"caution    {choice.caution}"
     yield f"decided by {effective.decided_by}"
     yield from describe(effective.schedule)
     for warning in effective.warnings:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from evalkit.config.schedule import ScheduleConfig
-from evalkit.config.server import ServerConfig
+from evalkit.config.server import CUSTOM, ServerConfig
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_metadata import read_schedule
 
@@ -46,8 +46,14 @@ class ArmConfig(ScheduleConfig):
     @property
     def names_schedule(self) -> bool:
         """True when the arm names a schedule of its own."""
-        chosen = (self.retention, self.pattern, self.sources)
-        return chosen != (None, None, None) or self.lag != 0
+        chosen = (self.retention, self.pattern, self.sources, self.freq)
+        return any(way is not None for way in chosen) or self.lag != 0
+
+    @property
+    def frequency_engine(self) -> str | None:
+        """The engine of the arm's server, where it names one."""
+        engine = self.server.engine if self.server is not None else None
+        return None if engine == CUSTOM else engine
 
     @property
     def is_native(self) -> bool:

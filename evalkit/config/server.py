@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, model_validator
 
 from evalkit.core.recipe import Strict
-from evalkit.dsa.engine_config.dialects import DIALECTS
+from evalkit.dsa.engine_config.versions import choose
+from evalkit.dsa.schedule import ScheduleError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CUSTOM = "custom"
@@ -80,7 +81,8 @@ class ServerConfig(Strict):
 
     Attributes:
         urls: servers of the arm; default: the engine's.
-        engine: language of its settings, a name of `evalkit schedule export`, or ``custom``.
+        engine: language of its settings, a name of `evalkit schedule export` with or without a
+            version (``sglang==0.5.23``; a running server says its own), or ``custom``.
         served_model: name that the servers know; default: the engine section's.
         enabled: reuse switched on though every layer is full (frequency 1), or off; default: on
             where the schedule is not the checkpoint's own.
@@ -110,9 +112,11 @@ class ServerConfig(Strict):
     @model_validator(mode="after")
     def _readable(self) -> ServerConfig:
         check_urls(self.urls)
-        if self.engine not in (None, CUSTOM, *DIALECTS):
-            known = ", ".join((*DIALECTS, CUSTOM))
-            raise ValueError(f"server.engine {self.engine}: not known ({known})")
+        if self.engine not in (None, CUSTOM):
+            try:
+                choose(self.engine)
+            except ScheduleError as error:
+                raise ValueError(f"server.engine: {error}, or {CUSTOM}") from None
         for pattern in (*self.markers, *self.fallbacks):
             try:
                 re.compile(pattern)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.dsa import Layout, ScheduleError, layout
 from evalkit.dsa.config_fields import text_config
+from evalkit.dsa.engine_config.config_class import class_types
 from evalkit.dsa.engine_config.released_models import known_config
 from evalkit.dsa.families.base import UnsupportedModelError
 from evalkit.dsa.files import file_sha256
@@ -34,8 +35,9 @@ def model_config(model: str) -> ModelConfig:
     """
     from transformers import AutoConfig
 
+    name, more = located(model)
+    _refuse_malformed(Path(name) / "config.json")
     try:
-        name, more = located(model)
         config: ModelConfig = AutoConfig.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
         raise EvalkitError(
@@ -90,6 +92,17 @@ def read_config(path: Path) -> JsonObject:
     if not isinstance(config, dict):
         raise EvalkitError(f"{path}: not a JSON object")
     return config
+
+
+def _refuse_malformed(path: Path) -> None:
+    """Raise for reuse fields that a configuration class would fail on without naming them."""
+    if not path.is_file():
+        return
+    fields = text_config(read_config(path))
+    try:
+        class_types(str(fields.get("model_type", "")), fields, 1)
+    except ScheduleError as error:
+        raise EvalkitError(f"{path}: {error}") from None
 
 
 def model_layout(model: str) -> Layout | None:

@@ -13,11 +13,13 @@ from evalkit.dsa.config_fields import integer, text_config
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import export
 from evalkit.dsa.engine_config.launch import launch_line
+from evalkit.dsa.engine_config.start_flags import refuse_flags
 from evalkit.dsa.json_types import as_object
 from evalkit.engagement import evidence
 from evalkit.engagement.behavioral_probe import continuations, probe_prompts
 from evalkit.engagement.findings import ArmCheck, Finding
 from evalkit.engagement.returned_topk import decode, prove, request_body
+from evalkit.engagement.selection_settings import setting_findings
 from evalkit.engagement.server_info import JsonClient, ServerInfo, read_server_info
 from evalkit.engagement.server_logs import LogFacts, read_log_file
 from evalkit.engines.openai.engine import OpenAIServerEngine
@@ -48,6 +50,7 @@ def check_arm(
             info = read_server_info(client)
             servers.append(info)
             findings.append(evidence.model_finding(arm, engine.model, info))
+            findings += setting_findings(arm.name, info, entries)
             if schedule is not None and engine.layout is not None:
                 findings += _schedule_findings(engine, arm, schedule, engine.layout.native, info)
                 findings += _selection_findings(
@@ -69,7 +72,7 @@ def check_arm(
         tuple(info.facts() for info in servers),
         probe,
         deterministic,
-        launch_of(arm, schedule, engine.layout, engine.model, kind=servers[0].kind),
+        launch_of(arm, schedule, engine.layout, engine.model, server_info=servers[0]),
     )
 
 
@@ -79,7 +82,7 @@ def launch_of(
     layout: Layout | None,
     model: str,
     *,
-    kind: str = "unknown",
+    server_info: ServerInfo | None = None,
 ) -> str:
     """How the arm's server is to be started; "" where that is not known.
 
@@ -88,29 +91,33 @@ def launch_of(
         schedule: of the arm.
         layout: of its checkpoint; None, as the schedule, for a model without indexers.
         model: the checkpoint.
-        kind: of server, see `ServerInfo`.
+        server_info: what answers there; None: not asked.
     """
     if schedule is None or layout is None:
         return ""
     server = arm.server or ServerConfig()
-    engine = evidence.dialect_of(arm, kind, schedule, layout.model_type)
     environment, flags = dict(server.environment), server.flags
-    if engine == CUSTOM:
-        return launch_line("sglang", model, {}, environment=environment, flags=flags)
-    if engine is None:
-        return ""
     try:
+        choice = evidence.dialect_of(
+            arm, server_info or ServerInfo("", "unknown"), schedule, layout.model_type
+        )
+        if choice is None:
+            return ""
+        if choice.name == CUSTOM:
+            return launch_line("sglang", model, {}, environment=environment, flags=flags)
         settings = export(
             schedule,
-            engine=engine,
+            engine=choice.name,
             model=model,
             native=layout.native,
+            config=written_config(model),
             enabled=server.enabled,
             model_type=layout.model_type,
         )
+        launch = DIALECTS[choice.name].launch
+        refuse_flags(launch, flags, schedule)
     except ScheduleError as error:
         return f"({error})"
-    launch = DIALECTS[engine].launch
     return launch_line(launch, model, settings.overrides, environment=environment, flags=flags)
 
 
@@ -124,7 +131,9 @@ def _schedule_findings(
     server = arm.server
     facts: LogFacts | None = None
     if server is not None and server.log is not None:
-        facts = read_log_file(server.log, server.markers, server.fallbacks)
+        facts = read_log_file(
+            server.log, server.markers, server.fallbacks, engine=server.engine or ""
+        )
     overrides = info.overrides
     if overrides is None and facts is not None and facts.overrides:
         overrides = facts.overrides[-1]

@@ -11,6 +11,7 @@ from evalkit.config.server import CUSTOM
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import read
+from evalkit.dsa.engine_config.versions import EngineChoice, choose, families
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject
 from evalkit.engagement.behavioral_probe import agreement
@@ -28,14 +29,30 @@ def is_off(arm: ArmConfig, schedule: ReuseSchedule | None, native: ReuseSchedule
     return not server.enabled and not (server.engine == CUSTOM and custom_start)
 
 
-def dialect_of(arm: ArmConfig, kind: str, schedule: ReuseSchedule, model_type: str) -> str | None:
-    """Dialect of the arm's settings: named, or the only one that fits such a server."""
-    if arm.server is not None and arm.server.engine is not None:
-        return arm.server.engine
-    if kind == "transformers":
-        family = FAMILIES.get(model_type)
-        return None if family is None or family.refused else family.dialect
-    return kind if kind in ("sglang", "vllm") and schedule.every_layer else None
+def dialect_of(
+    arm: ArmConfig, info: ServerInfo, schedule: ReuseSchedule, model_type: str
+) -> EngineChoice | None:
+    """Dialect of the arm's settings: named, or the only one that fits such a server.
+
+    The version is the server's where the named engine is the one that answers.
+
+    Raises:
+        ScheduleError: no row of the engine reads that version.
+    """
+    named = arm.server.engine if arm.server is not None else None
+    if named == CUSTOM:
+        return EngineChoice(CUSTOM, "", "as named")
+    if named is not None:
+        family = named.partition("==")[0]
+        reported = info.version if family in families() and info.kind == family else ""
+        return choose(named, model_type=model_type, reported=reported)
+    if info.kind == "transformers":
+        record = FAMILIES.get(model_type)
+        known = record is not None and not record.refused
+        return choose(info.kind, model_type=model_type) if known else None
+    if info.kind in ("sglang", "vllm") and schedule.every_layer:
+        return choose(info.kind, model_type=model_type, reported=info.version)
+    return None
 
 
 def model_finding(arm: ArmConfig, model: str, info: ServerInfo) -> Finding:
@@ -71,29 +88,44 @@ def overrides_finding(
         config: the checkpoint's config.json as written.
     """
     model_type = str(config.get("model_type", ""))
-    engine = dialect_of(arm, info.kind, schedule, model_type)
-    if engine == CUSTOM or overrides is None:
-        custom = "a build of its own: markers in its log decide"
-        text = custom if engine == CUSTOM else "the server does not tell its overrides"
+    try:
+        choice = dialect_of(arm, info, schedule, model_type)
+    except ScheduleError as error:
+        return Finding("overrides", None, str(error))
+    custom = choice is not None and choice.name == CUSTOM
+    if custom or overrides is None:
+        own_build = "a build of its own: markers in its log decide"
+        text = own_build if custom else "the server does not tell its overrides"
         return Finding("overrides", None, text)
     requested = [name for name in REUSE_FIELDS if overrides.get(name) is not None]
     if is_off(arm, schedule, native) and info.kind != "transformers":
         return _off_finding(requested, overrides)
-    if engine is None:
+    if choice is None:
         known = ", ".join(name for name, row in DIALECTS.items() if row.launch)
         return Finding("overrides", None, f"set server.engine, whose settings these are: {known}")
     try:
         effective = read(
-            {**config, **overrides}, engine=engine, layers=schedule.layer_ids, native=native
+            config,
+            engine=choice.name,
+            layers=schedule.layer_ids,
+            native=native,
+            overrides=overrides,
         )
     except ScheduleError as error:
         return Finding("overrides", False, f"the overrides cannot run: {error}")
     enabled = arm.server is not None and arm.server.enabled
-    problem = _difference(effective.schedule, schedule, engine)
+    problem = _difference(effective.schedule, schedule, choice.label)
+    if problem and effective.decided_by not in requested:
+        problem = f"{problem}; {effective.decided_by} decides"
     if not problem and enabled and not requested:
         problem = "reuse is off, the arm wants it on (frequency 1 is another code path than off)"
-    warnings = "".join(f"; {warning}" for warning in effective.warnings)
-    text = f"its settings give full layers {_ids(schedule.full_layer_ids)}{warnings}"
+    cautions = (choice.caution,) if choice.caution else ()
+    warnings = "".join(f"; {warning}" for warning in (*cautions, *effective.warnings))
+    origin = f" ({choice.origin})" if choice.version else ""
+    text = (
+        f"its settings give full layers {_ids(schedule.full_layer_ids)} by the rules of"
+        f" {choice.label}{origin}{warnings}"
+    )
     # transformers builds no indexer where a layer is shared: there the settings are the proof.
     proof = not problem and info.kind == "transformers"
     return Finding("overrides", not problem, problem or text, proof)

@@ -17,14 +17,18 @@ from evalkit.engines.openai.api_keys import Key
 
 REUSE_FIELDS = (
     *("use_index_cache", "index_topk_freq", "index_skip_topk_offset"),
-    *("index_topk_pattern", "indexer_types"),
+    *("index_topk_pattern", "indexer_types", "cli_factor"),
 )
-_SGLANG_SETTINGS = (
+SGLANG_SETTINGS = (
     *("tp_size", "dp_size", "pp_size", "chunked_prefill_size", "disable_radix_cache"),
     *("enable_return_indexer_topk", "speculative_algorithm", "kv_cache_dtype"),
     *("enable_cache_report", "disaggregation_mode", "disable_cuda_graph"),
+    *("enable_dp_attention", "enable_two_batch_overlap", "dsa_topk_backend"),
 )
-_VLLM_SETTINGS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+VLLM_SETTINGS = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+    *("enable_dbo", "sparse_indexer_topk_backend"),
+)
 _SECONDS = 30.0
 
 
@@ -150,7 +154,7 @@ def _sglang(url: str, models: Sequence[str], info: JsonObject) -> ServerInfo:
         str(info.get("version", "")),
         _distinct([*models, info.get("model_path")]),
         _overrides(info.get("json_model_override_args")),
-        {name: info[name] for name in _SGLANG_SETTINGS if name in info},
+        {name: info[name] for name in SGLANG_SETTINGS if name in info},
     )
 
 
@@ -159,14 +163,16 @@ def _vllm(url: str, models: tuple[str, ...], version: str, config: JsonValue) ->
     if not isinstance(config, dict):
         return ServerInfo(url, "vllm", version, models)
     model = as_object(config.get("model_config"))
-    parallel = as_object(config.get("parallel_config"))
+    sections = [as_object(config.get(name)) for name in ("parallel_config", "kernel_config")]
+    settings = {k: section[k] for section in sections for k in VLLM_SETTINGS if k in section}
+    settings["speculative_method"] = as_object(config.get("speculative_config")).get("method")
     return ServerInfo(
         url,
         "vllm",
         version,
         _distinct([*models, model.get("model")]),
         _overrides(model.get("hf_overrides")),
-        {name: parallel[name] for name in _VLLM_SETTINGS if name in parallel},
+        settings,
     )
 
 

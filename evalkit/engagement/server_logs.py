@@ -56,17 +56,58 @@ class LogFacts:
     lines: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """A line that is known, and who writes it.
+
+    Attributes:
+        name: in words.
+        kind: ``schedule``, ``overrides``, ``captured``, ``fallback`` or ``note``.
+        pattern: regular expression of the line.
+        private_build: engines whose arms it counts for, where no release writes it; else empty.
+        package: whose source has the line, with `releases` and `words`.
+        releases: of that package.
+        words: literal text that stands in their source.
+    """
+
+    name: str
+    kind: str
+    pattern: re.Pattern[str]
+    private_build: tuple[str, ...] = ()
+    package: str = ""
+    releases: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    def counts_for(self, engine: str) -> bool:
+        """Whether an arm of this engine can have written it."""
+        return not self.private_build or engine in self.private_build
+
+
 @cache
-def formats() -> tuple[re.Pattern[str], tuple[tuple[str, re.Pattern[str]], ...]]:
-    """The pattern of a rank, and (kind, pattern) of every known line."""
+def formats() -> tuple[re.Pattern[str], tuple[LineFormat, ...]]:
+    """The pattern of a rank, and every known line."""
     raw = files(__package__).joinpath("log_formats.toml").read_text(encoding="utf-8")
     data = tomllib.loads(raw)
-    known = tuple((entry["kind"], re.compile(entry["pattern"])) for entry in data["format"])
+    lists = ("private_build", "releases", "words")
+    known = tuple(
+        LineFormat(
+            entry["name"],
+            entry["kind"],
+            re.compile(entry["pattern"]),
+            package=entry.get("package", ""),
+            **{key: tuple(entry.get(key, ())) for key in lists},
+        )
+        for entry in data["format"]
+    )
     return re.compile(data["rank"]), known
 
 
 def read_log(
-    lines: Iterable[str], markers: Sequence[str] = (), fallbacks: Sequence[str] = ()
+    lines: Iterable[str],
+    markers: Sequence[str] = (),
+    fallbacks: Sequence[str] = (),
+    *,
+    engine: str = "",
 ) -> LogFacts:
     """Facts of a log.
 
@@ -74,8 +115,10 @@ def read_log(
         lines: the log.
         markers: further patterns of lines that prove the arm's path.
         fallbacks: further patterns of lines that refute it.
+        engine: of the arm; lines of private builds count for theirs only.
     """
-    rank_pattern, known = formats()
+    rank_pattern, every_format = formats()
+    known = [line_format for line_format in every_format if line_format.counts_for(engine)]
     marker_patterns = {marker: re.compile(marker) for marker in markers}
     fallback_patterns = [re.compile(pattern) for pattern in fallbacks]
     facts = LogFacts(markers={marker: set() for marker in markers})
@@ -94,7 +137,11 @@ def read_log(
 
 
 def read_log_file(
-    path: str, markers: Sequence[str] = (), fallbacks: Sequence[str] = ()
+    path: str,
+    markers: Sequence[str] = (),
+    fallbacks: Sequence[str] = (),
+    *,
+    engine: str = "",
 ) -> LogFacts:
     """Facts of a log file.
 
@@ -103,18 +150,17 @@ def read_log_file(
     """
     try:
         with Path(path).expanduser().open(encoding="utf-8", errors="replace") as handle:
-            return read_log(handle, markers, fallbacks)
+            return read_log(handle, markers, fallbacks, engine=engine)
     except OSError as error:
         raise EvalkitError(f"server log {path}: {error.strerror}") from None
 
 
-def _read_line(
-    line: str, rank: int | None, known: Sequence[tuple[str, re.Pattern[str]]], facts: LogFacts
-) -> None:
+def _read_line(line: str, rank: int | None, known: Sequence[LineFormat], facts: LogFacts) -> None:
     """Add what the known formats find in a line."""
     parts: dict[str, str] = {}  # of a schedule, by several formats
-    for kind, pattern in known:
-        match = pattern.search(line)
+    for line_format in known:
+        kind = line_format.kind
+        match = line_format.pattern.search(line)
         if match is None:
             continue
         if kind == "schedule":

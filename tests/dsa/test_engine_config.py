@@ -30,7 +30,16 @@ def formula(layers, f, shift):
 
 # -- worked strings -----------------------------------------------------------------------------
 
-HF_LIKE = ["sglang", "sglang-2026-06", "thudm-patch", "vllm", "vllm-ascend", "transformers"]
+HF_LIKE = [
+    "sglang",
+    "sglang-0.5.19",
+    "sglang-0.5.17",
+    "sglang-2026-06",
+    "thudm-patch",
+    "vllm",
+    "vllm-ascend",
+    "transformers",
+]
 
 
 @pytest.mark.parametrize("engine", [*HF_LIKE, "nemo-automodel", "lmdeploy"])
@@ -123,9 +132,12 @@ def test_v4_flash_equal_counts_are_not_equal_schedules():
 # engine -> (shift without an offset, shift at offset 3, or None where it is not read)
 SHIFTS = {
     "sglang": (1, 2),
+    "sglang-0.5.19": (1, 2),
+    "sglang-0.5.17": (1, 2),
     "sglang-2026-06": (1, 2),
     "thudm-patch": (1, None),
     "vllm": (1, 2),
+    "vllm-hy-v4": (1, 2),
     "vllm-ascend": (1, 2),
     "vllm-ascend-v4": (1, None),
     "vllm-v4-pr51209": (0, None),
@@ -158,11 +170,12 @@ def test_frequency_rule_of_every_row(engine, freq):
 
 def test_every_row_of_the_table_is_here():
     special = {"slime", "transformers-hy-v4", "sglang-v4-pr26274"}  # their rules have own tests
-    none = {"sglang-v4", "transformers-v32", "transformers-v4"}
+    none = {"sglang-v4", "vllm-v4", "transformers-v32", "transformers-v4", "megatron-0.16"}
+    none |= {"sglang-v41", "vllm-v41"}
     assert set(DIALECTS) == set(SHIFTS) | special | none
 
 
-@pytest.mark.parametrize("engine", ["sglang-v4", "transformers-v32", "transformers-v4"])
+@pytest.mark.parametrize("engine", ["sglang-v4", "vllm-v4", "transformers-v32", "transformers-v4"])
 def test_engines_without_sharing_ignore_settings_and_say_so(engine):
     layers = C4 if engine.endswith("v4") else 61
     found = read({"index_topk_freq": 2, "use_index_cache": True}, engine=engine, layers=layers)
@@ -296,7 +309,10 @@ TYPES = ["full", "full", "shared", "shared"]
 @pytest.mark.parametrize(
     ("engine", "expected"),
     [
-        ("sglang", "FSSS"),
+        ("sglang", "FFSS"),
+        ("sglang-0.5.19", "FSSS"),
+        ("sglang-0.5.17", "FSSS"),
+        ("vllm-hy-v4", "FFSS"),
         ("vllm", "FSSS"),
         ("vllm-ascend", "FSSS"),
         ("prime-rl", "FSSS"),
@@ -404,7 +420,7 @@ def test_export_writes_overrides_and_launch_line():
         "vllm serve deepseek-ai/DeepSeek-V3.2 --hf-overrides"
         f' \'{{"use_index_cache": true, "index_topk_pattern": "{schedule.pattern}"}}\''
     )
-    made = export(schedule, engine="sglang", model="zai-org/GLM-5")
+    made = export(schedule, engine="sglang==0.5.19", model="zai-org/GLM-5")
     assert made.launch == (
         "python -m sglang.launch_server --model-path zai-org/GLM-5 --json-model-override-args"
         f' \'{{"index_topk_pattern": "{schedule.pattern}"}}\''
@@ -470,8 +486,11 @@ def test_glm52_baseline_is_its_native_schedule():
     with pytest.raises(ScheduleError, match="layer 3 has no indexer in this checkpoint"):
         export(ReuseSchedule.uniform(78), engine="sglang", native=GLM52)
     sparser = GLM52.pattern[:6] + "S" + GLM52.pattern[7:]
-    made = export(ReuseSchedule.from_pattern(sparser), engine="sglang", native=GLM52)
+    made = export(ReuseSchedule.from_pattern(sparser), engine="sglang-0.5.19", native=GLM52)
     assert made.overrides == {"index_topk_pattern": sparser}
+    made = export(ReuseSchedule.from_pattern(sparser), engine="sglang", native=GLM52)
+    types = ["full" if letter == "F" else "shared" for letter in sparser]
+    assert made.overrides == {"index_topk_pattern": sparser, "indexer_types": types}
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm", "vllm-ascend", "transformers"])

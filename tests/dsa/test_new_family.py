@@ -21,6 +21,7 @@ from evalkit.dsa.families.base import Family
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.families.sites import ADAPTERS, indexer_sites
 from evalkit.engagement.evidence import dialect_of
+from evalkit.engagement.server_info import ServerInfo
 from tests.dsa.tiny import LAYERS, TOPK, build, output, tokens
 
 TOY = Family(  # GLM's indexer, on every second layer
@@ -81,8 +82,9 @@ def test_settings_and_evidence(monkeypatch):
     monkeypatch.setitem(FAMILIES, "toy", Family(adapter="mla", dialect="transformers-hy-v4"))
     places = layout({"model_type": "toy", "num_hidden_layers": 4})
     schedule = ReuseSchedule.from_pattern("FSFS")
-    engine = dialect_of(ArmConfig(name="arm"), "transformers", schedule, places.model_type)
-    settings = export(schedule, engine=engine, native=places.native, model_type="toy")
+    server = ServerInfo("", "transformers")
+    choice = dialect_of(ArmConfig(name="arm"), server, schedule, places.model_type)
+    settings = export(schedule, engine=choice.name, native=places.native, model_type="toy")
     assert settings.overrides == {"indexer_types": ["full", "shared", "full", "shared"]}
     with pytest.raises(ScheduleError, match="by other rules: use transformers-hy-v4"):
         export(schedule, engine="transformers", model_type="toy")

@@ -72,7 +72,7 @@ def test_who_is_there():
         report = read_server(server.url + "/v1", key)
         assert (report.kind, report.version) == ("vllm", "0.28.0")
         assert report.overrides == {"index_topk_freq": 4}
-        assert report.settings == {"tensor_parallel_size": 8}
+        assert report.settings == {"tensor_parallel_size": 8, "speculative_method": None}
         assert "zai-org/GLM-5" in report.models
     with FakeServer(reports={"/version": {"version": "0.28.0"}}) as server:  # not in dev mode
         report = read_server(server.url, key)
@@ -421,7 +421,7 @@ def test_an_arm_that_is_not_engaged_gets_no_results(paper_checkpoint, tmp_path, 
         recipe.write_text(text, encoding="utf-8")
         assert evalkit("run", recipe, "--out", out) == 2
         error = capsys.readouterr().err
-        assert "arm 1/2: not engaged: sglang runs full layers 0, 1" in error
+        assert "arm 1/2: not engaged: sglang 0.5.19 runs full layers 0, 1" in error
         assert "start it as: python -m sglang.launch_server" in error
         store = RunStore(out)
         assert len(store.read_samples("baseline")) == 6

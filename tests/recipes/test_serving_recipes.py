@@ -58,6 +58,9 @@ def test_start_lines_make_the_engine_run_the_arm(path):
         assert header.startswith(f"# {arm.name}: {len(schedule.full_layers)} of {len(schedule)}")
         words = shlex.split(line)
         assert config.model in words
+        assert not line.startswith("(")  # a reason in place of a start line
+        capture = "--enable-return-indexer-topk" in words
+        assert not capture or "--enable-dp-attention" in words  # it asserts attention TP 1
         options = ("--json-model-override-args", "--hf-overrides")
         overrides = [words[i + 1] for i, word in enumerate(words) if word in options]
         custom = arm.server.engine == "custom"
@@ -69,10 +72,11 @@ def test_start_lines_make_the_engine_run_the_arm(path):
         engine = "sglang" if custom else arm.server.engine
         own = known_config(config.model)
         got = read(
-            own | json.loads(overrides[0]),
+            own,
             engine=engine,
             layers=made.layer_ids,
             native=made.native,
+            overrides=json.loads(overrides[0]),
         )
         assert got.schedule.computes == schedule.computes
 

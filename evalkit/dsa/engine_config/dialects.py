@@ -6,74 +6,16 @@ Layers are counted from 0. Where an engine knows frequencies, layer i is full if
 
 and engines differ in `shift`. Equal settings therefore keep different layers: 61 layers at
 frequency 4 are {0, 1, 5, …, 57} for SGLang, vLLM and transformers, {0, 4, …, 60} for prime-rl.
+A row holds for a range of versions of its engine (`family`); `versions.choose` picks the row, and
+tests/engines_source runs the rows that name `run_against` beside the rules of those releases.
 Each row says where it was read. Standard library only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-Source = Literal["types", "pattern", "freq"]
-Gate = Literal["none", "documented", "required"]
-OffsetRule = Literal["unread", "shift", "one_based"]
-Short = Literal["error", "full", "exact"]
-Stages = Literal[
-    "carried", "first full", "forced full", "forced by frequency", "unknown", "one process"
-]
-Launch = Literal["sglang", "vllm", "transformers", "megatron", "prime-rl"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """How one engine reads its settings.
-
-    Attributes:
-        title: the engine in words, with what was read.
-        space: ``layers`` counts all backbone layers, ``c4`` the compressed-sparse ones.
-        reads: what decides, first found first; empty: the engine has no reuse for these models.
-        gate: whether ``use_index_cache`` must be true (``documented``: by its documentation only).
-        offset_rule: how the offset moves the frequency rule: ``shift`` = offset − 1,
-            ``one_based`` = max(offset, 1) − 1, ``unread``: the offset is not read.
-        offset: used where none is given (for ``unread``: what the built-in shift amounts to).
-        least_offset: smaller ones are refused by the engine; None: not checked.
-        fixed_freq: the only frequency, where it is built in.
-        freq_known: False where the rule could not be read.
-        short: layers beyond the end of a pattern: ``full``, an ``error``, or the length must be
-            ``exact`` (then too long is an error as well; elsewhere letters too many are ignored).
-        checks_first: refuses a pattern whose first layer is shared; others run into it.
-        stages: pipeline stages: selections are ``carried`` on, a stage must begin on a ``first
-            full`` layer, its first layer is ``forced full`` (``by frequency``: a pattern is
-            refused instead), or nothing is known.
-        mtp: what multi-token-prediction layers do.
-        shared_indexer: what becomes of the indexer of a shared layer.
-        launch: how settings are handed over; None: not written here.
-        names: spelling of frequency and offset.
-    """
-
-    title: str
-    space: Literal["layers", "c4"] = "layers"
-    reads: tuple[Source, ...] = ("pattern", "freq")
-    gate: Gate = "none"
-    offset_rule: OffsetRule = "shift"
-    offset: int = 2
-    least_offset: int | None = None
-    fixed_freq: int | None = None
-    freq_known: bool = True
-    short: Short = "full"
-    checks_first: bool = False
-    stages: Stages = "unknown"
-    mtp: str = "not said"
-    shared_indexer: str = "not said"
-    launch: Launch | None = None
-    names: tuple[str, str] = ("index_topk_freq", "index_skip_topk_offset")
-
-    def shift(self, offset: int | None) -> int:
-        """The shift of the frequency rule for an offset (None: not given)."""
-        used = self.offset if offset is None or self.offset_rule == "unread" else offset
-        return max(used, 1) - 1 if self.offset_rule == "one_based" else used - 1
-
+from evalkit.dsa.engine_config.dialect import Dialect
 
 _MTP_VLLM = "always builds an indexer; computes at draft step 0, switched at run time after that"
 _MTP_OUT = "left out: the schedule covers the backbone only"
@@ -81,7 +23,39 @@ _MTP_SGLANG = "computes where no earlier selection is handed in, else reuses it"
 
 DIALECTS: Mapping[str, Dialect] = {
     "sglang": Dialect(
-        title="SGLang (DeepSeek-V3.2, GLM-5), dsa_layer_skips_topk",
+        title="SGLang ≥ 0.5.20 (DeepSeek-V3.2, GLM-5, hy_v4, LongCat), dsa_layer_skips_topk",
+        family="sglang",
+        since="0.5.20",
+        run_against=("0.5.20", "0.5.23"),
+        overrides="after class",
+        reads=("types", "cli", "pattern", "freq"),
+        least_offset=1,
+        stages="carried",
+        mtp=_MTP_SGLANG,
+        shared_indexer="dropped with its index-key cache (sgl-project/sglang#30531)",
+        launch="sglang",
+    ),
+    "sglang-0.5.19": Dialect(
+        title="SGLang 0.5.18 and 0.5.19 (DeepSeek-V3.2, GLM-5, LongCat), dsa_layer_skips_topk",
+        family="sglang",
+        since="0.5.18",
+        until="0.5.19",
+        run_against=("0.5.19",),
+        overrides="after class",
+        reads=("cli", "pattern", "freq"),
+        least_offset=1,
+        stages="carried",
+        mtp=_MTP_SGLANG,
+        shared_indexer="dropped with its index-key cache (sgl-project/sglang#30531)",
+        launch="sglang",
+    ),
+    "sglang-0.5.17": Dialect(
+        title="SGLang 0.5.15 to 0.5.17 (DeepSeek-V3.2, GLM-5), dsa_layer_skips_topk",
+        family="sglang",
+        since="0.5.15",
+        until="0.5.17",
+        run_against=("0.5.17",),
+        overrides="after class",
         least_offset=1,
         stages="carried",
         mtp=_MTP_SGLANG,
@@ -89,7 +63,10 @@ DIALECTS: Mapping[str, Dialect] = {
         launch="sglang",
     ),
     "sglang-2026-06": Dialect(
-        title="SGLang of June 2026, models/deepseek_v2.py",
+        title="SGLang of June 2026 and before, models/deepseek_v2.py",
+        family="sglang",
+        until="0.5.14",
+        overrides="after class",
         least_offset=1,
         short="error",
         stages="carried",
@@ -99,6 +76,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "thudm-patch": Dialect(
         title="THUDM/IndexCache patch for SGLang and vLLM (March 2026)",
+        status="unreleased",
         offset_rule="unread",
         short="error",
         stages="first full",
@@ -107,15 +85,45 @@ DIALECTS: Mapping[str, Dialect] = {
         launch="sglang",
     ),
     "vllm": Dialect(
-        title="vLLM (DeepSeek-V3.2, GLM-5), models/deepseek_v2.py",
+        title="vLLM (DeepSeek-V3.2, GLM-5), models/deepseek_v2.py, deepseek_v32/attention.py",
+        family="vllm",
+        run_against=("0.33.0",),
+        overrides="after class",
+        null_is_unset=False,
         gate="documented",
         stages="first full",
         mtp=_MTP_VLLM,
         shared_indexer="not built; its checkpoint weights are dropped (vllm-project/vllm#46600)",
         launch="vllm",
     ),
+    "vllm-hy-v4": Dialect(
+        title="vLLM (hy_v4), compute_skip_topk_layers",
+        family="vllm",
+        models=("hy_v4",),
+        run_against=("0.33.0",),
+        overrides="after class",
+        null_is_unset=False,
+        reads=("types", "pattern", "freq"),
+        types_exact=True,
+        mtp="builds an indexer",
+        shared_indexer="not built; its checkpoint weights are dropped",
+        launch="vllm",
+    ),
+    "vllm-v4": Dialect(
+        title="vLLM 0.33 (DeepSeek-V4): reuse settings are ignored",
+        family="vllm",
+        models=("deepseek_v4",),
+        run_against=("0.33.0",),
+        space="c4",
+        reads=(),
+        launch="vllm",
+    ),
     "vllm-ascend": Dialect(
         title="vllm-ascend (DeepSeek-V3.2, GLM-5), patch_deepseek_v2.py",
+        family="vllm-ascend",
+        run_against=("0.23.0",),
+        overrides="after class",
+        null_is_unset=False,
         gate="documented",
         stages="first full",
         mtp="keeps its indexer",
@@ -124,6 +132,11 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "vllm-ascend-v4": Dialect(
         title="vllm-ascend (DeepSeek-V4), models/deepseek_v4",
+        family="vllm-ascend",
+        models=("deepseek_v4",),
+        run_against=("0.23.0",),
+        overrides="after class",
+        null_is_unset=False,
         space="c4",
         gate="required",
         offset_rule="unread",
@@ -135,6 +148,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "vllm-v4-pr51209": Dialect(
         title="vLLM (DeepSeek-V4), vllm-project/vllm#51209, open",
+        status="unreleased",
         space="c4",
         gate="required",
         offset_rule="unread",
@@ -148,6 +162,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "vllm-v4-pr49085": Dialect(
         title="vLLM (DeepSeek-V4 on Hopper), vllm-project/vllm#49085, closed",
+        status="unreleased",
         space="c4",
         least_offset=1,
         short="exact",
@@ -159,6 +174,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "ascend-sglang-v4": Dialect(
         title="Ascend SGLang (DeepSeek-V4), Ascend/sglang#1332 at 63bc105",
+        status="unreleased",
         space="c4",
         gate="required",
         offset_rule="unread",
@@ -170,6 +186,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "sglang-v4-pr26229": Dialect(
         title="SGLang (DeepSeek-V4), sgl-project/sglang#26229, closed",
+        status="unreleased",
         space="c4",
         offset_rule="unread",
         offset=1,
@@ -181,6 +198,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "sglang-v4-pr26274": Dialect(
         title="SGLang (DeepSeek-V4), sgl-project/sglang#25276, #26274, #32771",
+        status="unreleased",
         space="c4",
         freq_known=False,
         short="error",
@@ -189,13 +207,37 @@ DIALECTS: Mapping[str, Dialect] = {
         launch="sglang",
     ),
     "sglang-v4": Dialect(
-        title="SGLang main (DeepSeek-V4): settings are ignored (sgl-project/sglang#36083)",
+        title="SGLang 0.5.23 (DeepSeek-V4): reuse settings are ignored (sgl-project/sglang#36083)",
+        family="sglang",
+        models=("deepseek_v4",),
+        run_against=("0.5.19", "0.5.23"),
         space="c4",
         reads=(),
         launch="sglang",
     ),
+    "sglang-v41": Dialect(
+        title="SGLang (DeepSeek-V4.1): index_source_layer_ids of the checkpoint, as it was trained",
+        space="c4",
+        family="sglang",
+        models=("deepseek_v41", "deepseek_v41_text"),
+        run_against=("0.5.23",),
+        reads=(),
+        launch="sglang",
+    ),
+    "vllm-v41": Dialect(
+        title="vLLM (DeepSeek-V4.1): index_source_layer_ids of the checkpoint, as it was trained",
+        space="c4",
+        family="vllm",
+        models=("deepseek_v41", "deepseek_v41_text"),
+        run_against=("0.33.0",),
+        reads=(),
+        launch="vllm",
+    ),
     "transformers": Dialect(
         title="transformers (glm_moe_dsa)",
+        family="transformers",
+        overrides="before class",
+        null_is_unset=False,
         reads=("types", "pattern", "freq"),
         short="error",
         checks_first=True,
@@ -206,12 +248,16 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "transformers-v32": Dialect(
         title="transformers (deepseek_v32): no sharing",
+        family="transformers",
+        models=("deepseek_v32",),
         reads=(),
         stages="one process",
         launch="transformers",
     ),
     "transformers-v4": Dialect(
         title="transformers (deepseek_v4): no sharing",
+        family="transformers",
+        models=("deepseek_v4",),
         space="c4",
         reads=(),
         stages="one process",
@@ -219,6 +265,9 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "transformers-hy-v4": Dialect(
         title="transformers (hy_v4)",
+        family="transformers",
+        models=("hy_v4",),
+        overrides="before class",
         reads=("types", "freq"),
         offset_rule="unread",
         fixed_freq=4,
@@ -229,13 +278,23 @@ DIALECTS: Mapping[str, Dialect] = {
         launch="transformers",
     ),
     "megatron": Dialect(
-        title="Megatron-LM and Megatron-Bridge; layers are counted from 1 there",
+        title="Megatron-LM and Megatron-Bridge, main branch; layers are counted from 1 there",
+        family="megatron",
+        status="main",
         reads=("freq",),
         offset_rule="one_based",
         offset=0,
         least_offset=0,
         stages="first full",
         shared_indexer="None",
+        launch="megatron",
+        names=("dsa_indexer_topk_freq", "dsa_indexer_skip_topk_offset"),
+    ),
+    "megatron-0.16": Dialect(
+        title="megatron-core 0.16.1, the newest release: it has none of the reuse flags",
+        family="megatron",
+        run_against=("0.16.1",),
+        reads=(),
         launch="megatron",
         names=("dsa_indexer_topk_freq", "dsa_indexer_skip_topk_offset"),
     ),
@@ -274,6 +333,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "trtllm-pr15513": Dialect(
         title="TensorRT-LLM, PR 15513, closed: index_topk_pattern is a list of layer ids there",
+        status="unreleased",
         reads=("freq",),
     ),
     "lmdeploy": Dialect(title="lmdeploy", short="error", checks_first=True),

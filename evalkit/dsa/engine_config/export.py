@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from evalkit.dsa.engine_config.dialects import DIALECTS, Dialect
+from evalkit.dsa.engine_config.dialect import Dialect
+from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.launch import launch_line
 from evalkit.dsa.engine_config.parse import (
     EffectiveSchedule,
@@ -22,6 +23,7 @@ from evalkit.dsa.engine_config.parse import (
     pattern_letters,
     read_settings,
 )
+from evalkit.dsa.engine_config.versions import choose
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
@@ -54,14 +56,12 @@ class Export:
 
 
 def dialect(engine: str) -> Dialect:
-    """The row of an engine.
+    """The row of an engine: by its own name, or for a version (``sglang==0.5.19``).
 
     Raises:
         ScheduleError: unknown; the known ones are listed.
     """
-    if engine not in DIALECTS:
-        raise ScheduleError(f"engine {engine}: not known ({', '.join(DIALECTS)})")
-    return DIALECTS[engine]
+    return DIALECTS[engine] if engine in DIALECTS else DIALECTS[choose(engine).name]
 
 
 def from_freq(
@@ -117,15 +117,17 @@ def read(
     engine: str,
     layers: Layers,
     native: ReuseSchedule | None = None,
+    overrides: JsonObject | None = None,
     model_type: str | None = None,
 ) -> EffectiveSchedule:
     """What an engine does with a configuration.
 
     Args:
-        settings: the whole configuration in force: `config.json` with the overrides on top.
+        settings: the checkpoint's `config.json` as written.
         engine: name in `DIALECTS`.
         layers: as `from_freq`.
         native: schedule of the checkpoint, in force where the settings decide nothing.
+        overrides: what the command line adds, in that engine's order; None: `settings` has them.
         model_type: of the checkpoint, where it is known.
 
     Raises:
@@ -135,7 +137,7 @@ def read(
     """
     row = dialect(engine)
     _refuse_family(engine, row, model_type)
-    return read_settings(engine, row, settings, layers, native)
+    return read_settings(engine, row, settings, layers, native, overrides)
 
 
 def export(
@@ -144,6 +146,7 @@ def export(
     engine: str,
     model: str = "MODEL",
     native: ReuseSchedule | None = None,
+    config: JsonObject | None = None,
     enabled: bool | None = None,
     stages: Sequence[int] = (),
     model_type: str | None = None,
@@ -155,6 +158,7 @@ def export(
         engine: name in `DIALECTS`.
         model: checkpoint of the launch line.
         native: schedule of the checkpoint; default: all layers full.
+        config: the checkpoint's config.json, on which the overrides are read back.
         enabled: whether reuse is switched on; None switches it on where the schedule is not the
             checkpoint's own. True with every layer full is frequency 1, another code path than off.
         stages: absolute id of the first layer of every pipeline stage.
@@ -172,10 +176,15 @@ def export(
     if not on and schedule != default:
         raise ScheduleError(f"{engine}: reuse cannot be off: the schedule is not the checkpoint's")
     overrides = _overrides(engine, row, schedule) if on else {}
-    if overrides:  # what was written is read back: it must be this schedule, layer by layer
-        again = read_settings(engine, row, overrides, schedule.layer_ids, native).schedule
-        if again != schedule:
-            raise ScheduleError(f"{engine} would run {again}, not {schedule}")
+    if row.overrides == "after class" and config:
+        overrides = _without_types(engine, row, schedule, config, overrides)
+    if overrides or config:  # read back as the engine reads it: the same layers, one by one
+        ids = schedule.layer_ids
+        again = read_settings(engine, row, config or {}, ids, native, overrides)
+        if again.schedule != schedule:
+            raise ScheduleError(
+                f"{engine} would run {again.schedule}, not {schedule}: {again.decided_by} decides"
+            )
     notes = tuple(_notes(row, schedule, default, on))
     return Export(engine, schedule, overrides, launch_line(row.launch, model, overrides), notes)
 
@@ -183,6 +192,21 @@ def export(
 def engines_for(space: str) -> tuple[str, ...]:
     """Engines that settings can be written for, by the layers that they count."""
     return tuple(name for name, row in DIALECTS.items() if row.space == space and row.launch)
+
+
+def _use(space: str) -> str:
+    """Engines that can run reuse: releases first, the rest marked as what it is."""
+    rows = {name: DIALECTS[name] for name in engines_for(space) if DIALECTS[name].reads}
+    released = [name for name, row in rows.items() if row.status == "released" and not row.until]
+    rest = [name for name, row in rows.items() if row.status != "released"]
+    unreleased = f"; unreleased: {', '.join(rest)}" if rest else ""
+    return f"use {', '.join(released)}{unreleased}"
+
+
+def _instead(row: Dialect) -> str:
+    if row.family == "megatron":
+        return " (the main branch has them: megatron==main)"
+    return f" ({_use('c4')})" if "deepseek_v4" in row.models else ""
 
 
 def refuse_stages(
@@ -244,13 +268,11 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
         )
     if row.space == "layers" and not schedule.every_layer:
         raise ScheduleError(
-            f"{engine} counts all layers, this schedule the compressed-sparse ones"
-            f" (use {', '.join(engines_for('c4'))})"
+            f"{engine} counts all layers, this schedule the compressed-sparse ones ({_use('c4')})"
         )
     if row.space == "c4" and schedule.every_layer:
         raise ScheduleError(
-            f"{engine} counts compressed-sparse layers, this schedule all layers"
-            f" (use {', '.join(engines_for('layers'))})"
+            f"{engine} counts compressed-sparse layers, this schedule all layers ({_use('layers')})"
         )
     if native.layer_ids != schedule.layer_ids:
         raise ScheduleError("the schedule counts other layers than the checkpoint")
@@ -258,7 +280,7 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
     if row.launch is None:
         raise ScheduleError(f"{engine}: its settings are read here, not written ({row.title})")
     if not row.reads and schedule != native:
-        raise ScheduleError(f"{engine} cannot express reuse: {row.title}")
+        raise ScheduleError(f"{engine} cannot express reuse: {row.title}{_instead(row)}")
 
 
 def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, JsonValue]:
@@ -273,6 +295,22 @@ def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, 
     if row.reads[0] == "types":
         fields["indexer_types"] = ["full" if full else "shared" for full in schedule.computes]
     return {**gate, **(fields or _as_frequency(engine, row, schedule))}
+
+
+def _without_types(
+    engine: str,
+    row: Dialect,
+    schedule: ReuseSchedule,
+    config: JsonObject,
+    overrides: dict[str, JsonValue],
+) -> dict[str, JsonValue]:
+    """The pattern alone, where it says everything: a start line that can be read."""
+    short = {key: value for key, value in overrides.items() if key != "indexer_types"}
+    if short == overrides or "index_topk_pattern" not in short:
+        return overrides
+    ids = schedule.layer_ids
+    again = read_settings(engine, row, config, ids, None, short)
+    return short if again.schedule == schedule else overrides
 
 
 def _as_frequency(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, JsonValue]:
@@ -295,6 +333,9 @@ def _notes(row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule, on: boo
         yield "every layer full with reuse switched on (frequency 1) is another code path than off"
     if not all(native.computes):
         yield f"the baseline of this checkpoint is its own schedule {native.pattern}"
+    if row.status != "released":
+        what = "a pull request or fork" if row.status == "unreleased" else "the main branch"
+        yield f"not in a release: {what}"
     if on and row.gate == "documented":
         yield "its documentation asks for use_index_cache; the code read here does not test it"
     yield f"MTP layers: {row.mtp}"

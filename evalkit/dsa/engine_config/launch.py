@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-from evalkit.dsa.engine_config.dialects import Launch
+from evalkit.dsa.engine_config.dialect import Launch
 from evalkit.dsa.json_types import JsonObject
 
 

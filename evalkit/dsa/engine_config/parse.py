@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evalkit.dsa.config_fields import entries, integer, text_config
-from evalkit.dsa.engine_config.dialects import Dialect, Source
+from evalkit.dsa.engine_config.config_class import in_force
+from evalkit.dsa.engine_config.dialect import Dialect, Source
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 
-_SOURCES: tuple[Source, ...] = ("types", "pattern", "freq")
+_SOURCES: tuple[Source, ...] = ("types", "cli", "pattern", "freq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,56 +93,128 @@ def read_settings(
     settings: JsonObject,
     layers: int | Sequence[int],
     native: ReuseSchedule | None,
+    overrides: JsonObject | None = None,
 ) -> EffectiveSchedule:
     """See `evalkit.dsa.engine_config.export.read`."""
     ids = tuple(range(layers)) if isinstance(layers, int) else tuple(layers)
-    settings = text_config(settings)
-    default = native or ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
-    present = [source for source in _SOURCES if settings.get(_field(row, source)) is not None]
+    own = native or ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
+    fields, filled_by = in_force(engine, row, settings, overrides, len(ids))
+    given: dict[Source, JsonValue] = {s: fields.get(field_name(row, s)) for s in _SOURCES}
+    if filled_by and "types" not in row.reads:
+        given["types"] = None
+    set_here = [field_name(row, source) for source, value in given.items() if value is not None]
     if not row.reads:
-        ignored = [f"{_field(row, source)} is ignored: {row.title}" for source in present]
-        return EffectiveSchedule(default, "the checkpoint", tuple(ignored))
-    enabled = bool(settings.get("use_index_cache"))
-    if row.gate == "required" and not enabled and "types" not in present:
-        ignored = [f"{_field(row, s)} is ignored: use_index_cache is not set" for s in present]
-        return EffectiveSchedule(default, "use_index_cache is off", tuple(ignored))
-    warnings: tuple[str, ...] = ()
-    if row.gate == "documented" and present and not enabled:
-        warnings = ("use_index_cache is not set; the documentation asks for it",)
-    source = next((source for source in row.reads if source in present), None)
-    if source is not None:
-        letters, more = _letters(engine, row, len(ids), source, settings)
+        ignored = [f"{field} is ignored: {row.title}" for field in set_here]
+        return EffectiveSchedule(own, "the checkpoint", tuple(ignored))
+    if row.gate == "required" and not fields.get("use_index_cache") and given["types"] is None:
+        off = [f"{field} is ignored: use_index_cache is not set" for field in set_here]
+        return EffectiveSchedule(own, "use_index_cache is off", tuple(off))
+    warnings: list[str] = []
+    if row.gate == "documented" and set_here and not fields.get("use_index_cache"):
+        warnings.append("use_index_cache is not set; the documentation asks for it")
+    for source in row.reads:
+        if given[source] is None or (source == "cli" and _whole(given[source], "cli_factor") <= 1):
+            continue
+        letters, more = _letters(engine, row, len(ids), source, given[source], fields)
         schedule = ReuseSchedule.from_pattern(letters, layers=ids)
-        return EffectiveSchedule(schedule, _field(row, source), (*warnings, *more))
+        decided_by = field_name(row, source)
+        warnings += [*more, *_overruled(engine, row, schedule, source, overrides or {})]
+        if source == "types" and filled_by:
+            decided_by = f"{decided_by}, filled by {filled_by} from config.json"
+        return EffectiveSchedule(schedule, decided_by, (*warnings, *_lacking(schedule, native)))
     if row.fixed_freq and native is None:
         letters = frequency_pattern(engine, row, len(ids), row.fixed_freq, None)
         return EffectiveSchedule(ReuseSchedule.from_pattern(letters, layers=ids), "built in", ())
-    return EffectiveSchedule(default, "the checkpoint", warnings)
+    if row.overrides == "after class" and fields.get("model_type"):
+        own = ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
+        return EffectiveSchedule(own, "its default", (*warnings, *_lacking(own, native)))
+    return EffectiveSchedule(own, "the checkpoint", tuple(warnings))
+
+
+def _overruled(
+    engine: str,
+    row: Dialect,
+    schedule: ReuseSchedule,
+    source: Source,
+    overrides: JsonObject,
+) -> Iterator[str]:
+    """Overrides that are read and do not act, since another field goes before them."""
+    for other in row.reads[row.reads.index(source) + 1 :]:
+        name = field_name(row, other)
+        value = overrides.get(name)
+        if value is None:
+            continue
+        try:
+            letters, _ = _letters(engine, row, len(schedule), other, value, overrides)
+        except ScheduleError:
+            letters = ""
+        if letters != schedule.pattern:
+            yield f"{name} is set and does not act: {field_name(row, source)} goes before it"
+
+
+def _lacking(schedule: ReuseSchedule, native: ReuseSchedule | None) -> Iterator[str]:
+    if native is None or native.layer_ids != schedule.layer_ids:
+        return
+    ids = [
+        str(layer)
+        for layer, full, own in zip(
+            schedule.layer_ids, schedule.computes, native.computes, strict=True
+        )
+        if full and not own
+    ]
+    if ids:
+        more = " …" if len(ids) > 6 else ""
+        yield f"layers {', '.join(ids[:6])}{more} run full and have no indexer in this checkpoint"
 
 
 def _letters(
-    engine: str, row: Dialect, count: int, source: Source, settings: JsonObject
+    engine: str,
+    row: Dialect,
+    count: int,
+    source: Source,
+    value: JsonValue,
+    fields: JsonObject,
 ) -> tuple[str, tuple[str, ...]]:
-    """F/S letters by one field, and warnings."""
     if source == "pattern":
-        return pattern_letters(engine, row, count, settings[_field(row, source)])
+        return pattern_letters(engine, row, count, value)
     if source == "types":
-        types = entries(settings, _field(row, source))
-        return _fit(engine, row, count, "".join(_letter(engine, kind) for kind in types))
-    frequency, offset = (integer(settings, name) for name in row.names)
+        return _type_letters(engine, row, count, value)
+    if source == "cli":
+        factor = _whole(value, "cli_factor")
+        return "".join("F" if i % factor == 0 else "S" for i in range(count)), ()
+    offset = fields.get(row.names[1])
+    freq = _whole(value, row.names[0])
     if offset is None or row.offset_rule == "unread":
-        warnings = (f"{row.names[1]} {offset} is not read by {engine}",) if offset else ()
-        return frequency_pattern(engine, row, count, frequency or 0, None), warnings
-    return frequency_pattern(engine, row, count, frequency or 0, offset), ()
+        warning = (f"{row.names[1]} {offset} is not read by {engine}",) if offset else ()
+        return frequency_pattern(engine, row, count, freq, None), warning
+    return frequency_pattern(engine, row, count, freq, _whole(offset, row.names[1])), ()
 
 
-def _letter(engine: str, kind: JsonValue) -> str:
-    if kind not in ("full", "shared"):
-        raise ScheduleError(f"{engine}: indexer type {kind!r}: use full or shared")
-    return "F" if kind == "full" else "S"
+def _type_letters(
+    engine: str, row: Dialect, count: int, value: JsonValue
+) -> tuple[str, tuple[str, ...]]:
+    if not isinstance(value, list | tuple):
+        raise ScheduleError(f"{engine}: indexer_types {value!r} is not a list of full and shared")
+    unknown = next((t for t in value if t not in ("full", "shared")), None)
+    if unknown is not None:
+        raise ScheduleError(f"{engine}: indexer type {unknown!r}: use full or shared")
+    letters = "".join("F" if t == "full" else "S" for t in value)
+    if letters.startswith("S"):
+        raise ScheduleError(f"{engine}: indexer_types does not begin with full")
+    if row.types_exact and len(letters) != count:
+        raise ScheduleError(
+            f"{engine}: {len(letters)} indexer types for {count} layers: the length must match"
+        )
+    return _fit(engine, row, count, letters)
 
 
-def _field(row: Dialect, source: Source) -> str:
-    if source == "types":
-        return "indexer_types"
-    return "index_topk_pattern" if source == "pattern" else row.names[0]
+def _whole(value: JsonValue, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ScheduleError(f"{name} {value!r} is not a whole number")
+    return value
+
+
+def field_name(row: Dialect, source: Source) -> str:
+    """Configuration field of a source, as the engine spells it."""
+    names = {"types": "indexer_types", "cli": "cli_factor", "pattern": "index_topk_pattern"}
+    return names.get(source, row.names[0])

@@ -66,7 +66,9 @@ FAMILIES: dict[str, Family] = {
         " of a lightning indexer"
     ),
     "minimax_m3_vl_text": Family(
-        refused="its indexer selects blocks per key-value head, not positions"
+        refused="its indexer selects blocks per key-value head, not positions; MiniMax-M3 shares"
+        " selections of key blocks (use_index_cache and index_topk_freq of its text_config, vLLM"
+        " on ROCm), which schedules of positions do not describe"
     ),
 }
 

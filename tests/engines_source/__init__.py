@@ -1,0 +1,1 @@
+"""Our tables beside the engines' own code; run by `make test-engines`."""
