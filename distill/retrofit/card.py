@@ -55,6 +55,11 @@ def _indexer_lines(config: PreTrainedConfig, parts: tuple[tuple[int, ...], ...])
             "None: they score every key 0, and `index_topk` is the maximum length, so that"
             " attention stays dense until indexers have been trained.",
         ]
+    if all(len(heads) == 1 for heads in parts):
+        return [
+            f"In each of {config.num_hidden_layers} layers, index head i is a copy of attention"
+            f" head i ({len(parts)} heads of {config.index_head_dim} dims); nothing was trained.",
+        ]
     return [
         f"{len(parts)} heads of {config.index_head_dim} dims in each of"
         f" {config.num_hidden_layers} layers, copied from the layer's attention and not trained:",

@@ -107,6 +107,7 @@ def load_dense(name: str) -> DenseModel:
     Raises:
         DistillError: it cannot be read, or something of it has no exact counterpart.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     where, options = location(name)
@@ -118,7 +119,7 @@ def load_dense(name: str) -> DenseModel:
         )
     except DistillError as error:
         raise DistillError(f"model {name}: {error}") from None
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except (OSError, ValueError, ImportError, KeyError, StrictDataclassError) as error:
         raise DistillError(f"model {name}: cannot be loaded: {in_one_line(error)}") from None
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[problem]:
@@ -127,7 +128,9 @@ def load_dense(name: str) -> DenseModel:
                 f" {problem.replace('_', ' ')}, first {min(map(str, report[problem]))}"
             )
     model = model.eval().requires_grad_(False)
-    shown = Path(name).name if options or Path(where).is_dir() else name
+    shown = name
+    if options or Path(where).is_dir():
+        shown = Path(name).resolve().name.removesuffix(".gguf")
     return DenseModel(name, shown, licence_of(where, options), model, config, table)
 
 
