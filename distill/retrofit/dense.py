@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from evalkit.core.errors import in_one_line
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+# What libraries raise at files that are damaged, cut off, or of another kind.
+_UNREADABLE = (OSError, ValueError, ImportError, KeyError, IndexError, struct.error)
 EXACT = ("llama", "mistral", "qwen2")
 # What keeps other architectures from an exact conversion, by model type.
 _REASONS = {
@@ -119,7 +122,7 @@ def load_dense(name: str) -> DenseModel:
         )
     except DistillError as error:
         raise DistillError(f"model {name}: {error}") from None
-    except (OSError, ValueError, ImportError, KeyError, StrictDataclassError) as error:
+    except (*_UNREADABLE, StrictDataclassError) as error:
         raise DistillError(f"model {name}: cannot be loaded: {in_one_line(error)}") from None
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[problem]:
@@ -169,10 +172,11 @@ def licence_of(where: str, options: Mapping[str, str]) -> str:
         return str(field.contents()) if field is not None else "unknown"
     from huggingface_hub import ModelCard
     from transformers.utils import cached_file
+    from yaml import YAMLError
 
     try:
         card = cached_file(where, "README.md", _raise_exceptions_for_missing_entries=False)
         licence = ModelCard.load(card).data.license if card else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, YAMLError):
         licence = None
     return str(licence or "unknown")

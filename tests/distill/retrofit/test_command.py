@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import sys
 
 import pytest
@@ -156,6 +157,19 @@ def test_options_that_do_not_fit_are_refused(base, tmp_path, capsys, options, me
     assert distill("retrofit", base, "--out", tmp_path / "dsa", *options) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "dsa").exists()
+
+
+def test_a_damaged_gguf_file_is_one_line(tmp_path, capsys):
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + b"\1")
+    assert distill("retrofit", tmp_path / "cut.gguf", "--out", tmp_path / "dsa") == 2
+    assert "cut.gguf: cannot be loaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["---\nlicense: [open\n---\n", "# no front matter\n", ""])
+def test_a_card_that_names_no_licence_is_no_obstacle(base, tmp_path, text):
+    (base / "README.md").write_text(text)
+    assert distill("retrofit", base, "--out", tmp_path / "dsa") == 0
+    assert "license: unknown\n" in (tmp_path / "dsa" / "README.md").read_text()
 
 
 def test_a_model_that_is_not_there_is_one_line(tmp_path, capsys):
