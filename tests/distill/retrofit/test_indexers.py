@@ -9,6 +9,7 @@ from distill.retrofit.convert import FAMILIES, Indexers, convert
 from distill.retrofit.dense import load_dense
 from distill.retrofit.indexers import head_groups
 from evalkit.dsa import apply_schedule, index_features
+from evalkit.dsa.families.sites import indexer_sites
 from tests.distill.retrofit.dense_models import save_dense, token_ids
 
 LENGTH = 32
@@ -16,9 +17,7 @@ LENGTH = 32
 
 def pairs_of(model, ids):
     """(features of every indexer, its attention's weights [B, H, T, T]) of one forward."""
-    from evalkit.dsa.families.seam import seam
-
-    where, features = seam(model), {}
+    where, features = indexer_sites(model), {}
 
     def observe(ordinal, call, *_):
         features[ordinal] = index_features(model, where.owners[ordinal].indexer, call)
