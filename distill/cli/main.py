@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from distill.cli import data, export, layerwise, oracle, plan, search, train
+from distill.cli import data, export, layerwise, oracle, plan, retrofit, search, train
 from evalkit.core.console import run_command
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ for command in (
     plan.plan,
     export.export,
     data.data,
+    retrofit.retrofit,
 ):
     app.command()(command)
 

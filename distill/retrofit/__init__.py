@@ -1,0 +1,1 @@
+"""Dense GQA + RoPE checkpoints, rewritten exactly as DeepSeek Sparse Attention models."""
