@@ -20,7 +20,7 @@ _CHUNK = 2**22  # drawn units in memory at once
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SpeedInterval:
     """A value with its interval."""
 
     value: float
@@ -29,8 +29,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """How intervals are made."""
+class IntervalSettings:
+    """Confidence level and bootstrap of the intervals."""
 
     confidence: float = 0.95
     resamples: int = 2000
@@ -38,35 +38,36 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """Units that are resampled: Σ above ÷ Σ below is the statistic.
+class RatioUnits:
+    """Units that are resampled: Σ numerator ÷ Σ denominator is the statistic.
 
     Attributes:
-        above: [units].
-        below: [units].
+        numerator: [units].
+        denominator: [units].
     """
 
-    above: Floats
-    below: Floats
+    numerator: Floats
+    denominator: Floats
 
     @property
     def value(self) -> float:
         """The statistic; nan where nothing was measured."""
-        below = float(self.below.sum())
-        return float(self.above.sum()) / below if below > 0 else float("nan")
+        denominator = float(self.denominator.sum())
+        return float(self.numerator.sum()) / denominator if denominator > 0 else float("nan")
 
 
-def estimate(sums: Sums, how: How) -> Estimate:
+def estimate(units: RatioUnits, settings: IntervalSettings) -> SpeedInterval:
     """The statistic with its interval."""
-    return _interval(sums.value, _drawn(sums, how, 0), how)
+    return _interval(units.value, _resampled(units, settings, 0), settings)
 
 
-def ratio(arm: Sums, base: Sums, how: How) -> Estimate:
+def ratio(arm: RatioUnits, base: RatioUnits, settings: IntervalSettings) -> SpeedInterval:
     """arm ÷ base with its interval."""
-    return _interval(arm.value / base.value, _drawn(arm, how, 1) / _drawn(base, how, 2), how)
+    resampled = _resampled(arm, settings, 1) / _resampled(base, settings, 2)
+    return _interval(arm.value / base.value, resampled, settings)
 
 
-def rate(parts: Sequence[Part]) -> Sums:
+def rate(parts: Sequence[Part]) -> RatioUnits:
     """Output tokens per second: blocks of time, every window cut into `BLOCKS` equal ones."""
     tokens, seconds = [np.zeros(0)], [np.zeros(0)]
     for window, timings in parts:
@@ -75,19 +76,19 @@ def rate(parts: Sequence[Part]) -> Sums:
         counts, _ = np.histogram(times, edges, weights=weights)
         tokens.append(counts.astype(np.float64))
         seconds.append(np.diff(edges))
-    return Sums(np.concatenate(tokens), np.concatenate(seconds))
+    return RatioUnits(np.concatenate(tokens), np.concatenate(seconds))
 
 
-def latency(name: str, parts: Sequence[Part]) -> Sums:
+def latency(name: str, parts: Sequence[Part]) -> RatioUnits:
     """Mean TTFT, TPOT or ITL: requests.
 
     Args:
         name: ``ttft``, ``tpot`` or ``itl``.
         parts: windows of one kind.
     """
-    pairs = [_OF[name](timing) for window, _ in parts for timing in window.requests]
+    pairs = [_UNITS[name](timing) for window, _ in parts for timing in window.requests]
     data = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
-    return Sums(data[:, 0], data[:, 1])
+    return RatioUnits(data[:, 0], data[:, 1])
 
 
 def _one_tpot(timing: Timing) -> tuple[float, float]:
@@ -95,39 +96,39 @@ def _one_tpot(timing: Timing) -> tuple[float, float]:
 
 
 def _all_gaps(timing: Timing) -> tuple[float, float]:
-    found = gaps(timing)
-    return sum(found), float(len(found))
+    times = gaps(timing)
+    return sum(times), float(len(times))
 
 
-_OF: dict[str, Callable[[Timing], tuple[float, float]]] = {
+_UNITS: dict[str, Callable[[Timing], tuple[float, float]]] = {
     "ttft": lambda timing: (ttft(timing), 1.0),
     "tpot": _one_tpot,
     "itl": _all_gaps,
 }
 
 
-def _drawn(sums: Sums, how: How, stream: int) -> Floats:
+def _resampled(units: RatioUnits, settings: IntervalSettings, stream: int) -> Floats:
     """[resamples] the statistic of units drawn with replacement."""
-    count = len(sums.above)
+    count = len(units.numerator)
     if count == 0:
-        return np.full(how.resamples, np.nan)
-    rng = np.random.default_rng([how.seed, stream])
-    found = []
-    left = how.resamples
+        return np.full(settings.resamples, np.nan)
+    rng = np.random.default_rng([settings.seed, stream])
+    values = []
+    left = settings.resamples
     while left:
         rows = min(left, max(1, _CHUNK // count))
         picks = rng.integers(0, count, (rows, count))
-        below = sums.below[picks].sum(axis=1)
-        below[below <= 0] = np.nan
-        found.append(sums.above[picks].sum(axis=1) / below)
+        denominators = units.denominator[picks].sum(axis=1)
+        denominators[denominators <= 0] = np.nan
+        values.append(units.numerator[picks].sum(axis=1) / denominators)
         left -= rows
-    return np.concatenate(found)
+    return np.concatenate(values)
 
 
-def _interval(value: float, drawn: Floats, how: How) -> Estimate:
-    usable = drawn[np.isfinite(drawn)]
+def _interval(value: float, resampled: Floats, settings: IntervalSettings) -> SpeedInterval:
+    usable = resampled[np.isfinite(resampled)]
     if len(usable) == 0:
-        return Estimate(value, float("nan"), float("nan"))
-    tail = 100 * (1 - how.confidence) / 2
+        return SpeedInterval(value, float("nan"), float("nan"))
+    tail = 100 * (1 - settings.confidence) / 2
     low, high = np.percentile(usable, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high))
+    return SpeedInterval(value, float(low), float(high))

@@ -1,19 +1,33 @@
-"""Send a load to the servers of one arm and time every piece that comes back."""
+"""Load generator: sends requests to the servers of one arm and times every streamed piece."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Prompt
+from evalkit.dsa.json_types import JsonObject
 from evalkit.engines.openai.api_keys import Key
 from evalkit.engines.openai.client import Client, Refused, Rejected, Reply, Retry
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import Wire, served_models
+
+
+class TimingRow(TypedDict):
+    """A `Timing` in rounds.jsonl."""
+
+    number: int
+    due: float
+    sent: float
+    arrivals: list[float]
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +59,32 @@ class Timing:
         """When the last piece came."""
         return self.arrivals[-1] if self.arrivals else self.sent
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> TimingRow:
         """For the records, in microseconds' precision."""
-        data = asdict(self)
-        for key in ("due", "sent"):
-            data[key] = round(data[key], 6)
-        data["arrivals"] = [round(t, 6) for t in self.arrivals]
-        return data
+        return {
+            "number": self.number,
+            "due": round(self.due, 6),
+            "sent": round(self.sent, 6),
+            "arrivals": [round(t, 6) for t in self.arrivals],
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cached_tokens": self.cached_tokens,
+            "error": self.error,
+        }
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Timing:
+    def of(cls, row: TimingRow) -> Timing:
         """The inverse of `row`."""
-        return cls(**{**row, "arrivals": tuple(row["arrivals"])})
+        return cls(
+            number=row["number"],
+            due=row["due"],
+            sent=row["sent"],
+            arrivals=tuple(row["arrivals"]),
+            input_tokens=row["input_tokens"],
+            output_tokens=row["output_tokens"],
+            cached_tokens=row["cached_tokens"],
+            error=row["error"],
+        )
 
 
 async def drive(
@@ -67,13 +95,13 @@ async def drive(
     due: Sequence[float],
     *,
     concurrency: int,
-    extra_body: Mapping[str, Any],
+    extra_body: JsonObject,
     served_model: str | None = None,
 ) -> list[Timing]:
     """Send every prompt when it is due and a place is free; nothing is tried twice.
 
     Raises:
-        EvalkitError: the server takes nothing from us.
+        EvalkitError: the server refuses all requests.
     """
     servers = [Server(url, Client(url, key, connections=concurrency)) for url in urls]
     pool = ServerPool(servers, max_requests=concurrency, max_tokens=2**62)

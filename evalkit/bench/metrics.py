@@ -53,7 +53,7 @@ Part = tuple[Window, Sequence[Timing]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class LatencySummary:
     """Mean and quantiles; nan where nothing was measured."""
 
     mean: float
@@ -63,8 +63,8 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """What a window shows.
+class WindowMetrics:
+    """Throughput and latencies of a window.
 
     Attributes:
         window: which.
@@ -84,9 +84,9 @@ class Measures:
     output_tokens: float
     tokens_per_second: float
     per_card: float
-    ttft: Spread
-    tpot: Spread
-    itl: Spread
+    ttft: LatencySummary
+    tpot: LatencySummary
+    itl: LatencySummary
 
 
 def windows(timings: Sequence[Timing]) -> tuple[Window, Window | None]:
@@ -123,17 +123,17 @@ def steady_span(timings: Sequence[Timing]) -> tuple[float, float]:
 
 def parts(rounds: Sequence[Sequence[Timing]], name: str) -> list[Part]:
     """The windows of one kind, one per round; none where a round has no steady window."""
-    found = []
+    chosen = []
     for timings in rounds:
         whole, steady = windows(timings)
         window = whole if name == "whole" else steady
         if window is None or not whole.requests:
             return []
-        found.append((window, timings))
-    return found
+        chosen.append((window, timings))
+    return chosen
 
 
-def measure(rounds: Sequence[Part], cards: int) -> Measures:
+def measure(rounds: Sequence[Part], cards: int) -> WindowMetrics:
     """Latencies of the windows' requests, and the tokens of all requests that arrived in them.
 
     Args:
@@ -148,7 +148,7 @@ def measure(rounds: Sequence[Part], cards: int) -> Measures:
         seconds += window.seconds
     requests = [t for window, _ in rounds for t in window.requests]
     rate = tokens / seconds if seconds > 0 else math.nan
-    return Measures(
+    return WindowMetrics(
         window=rounds[0][0].name,
         seconds=seconds,
         requests=len(requests),
@@ -186,10 +186,10 @@ def token_times(timings: Sequence[Timing]) -> tuple[Floats, Floats]:
     return np.concatenate(times), np.concatenate(weights)
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> LatencySummary:
     """Mean, P50, P90, P99 (linear interpolation)."""
     if not values:
-        return Spread(math.nan, math.nan, math.nan, math.nan)
+        return LatencySummary(math.nan, math.nan, math.nan, math.nan)
     data = np.asarray(values)
     p50, p90, p99 = (float(q) for q in np.percentile(data, [50, 90, 99]))
-    return Spread(float(data.mean()), p50, p90, p99)
+    return LatencySummary(float(data.mean()), p50, p90, p99)

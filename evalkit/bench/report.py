@@ -1,4 +1,4 @@
-"""What an arm buys, beside what it costs: one table of decisions, one of measures, and the notes.
+"""Speed beside quality: one table of decisions, one of measures, and the notes.
 
 No speed is shown without the quality verdict of the same arm, and none is compared when the
 baseline drifted between its first and its last round.
@@ -10,16 +10,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from evalkit.bench.intervals import Estimate
-from evalkit.bench.metrics import Spread
-from evalkit.bench.quality import NOT_EVALUATED, Quality, qualities
+from evalkit.bench.intervals import SpeedInterval
+from evalkit.bench.metrics import LatencySummary
+from evalkit.bench.quality import NOT_EVALUATED, ArmIdentity, Quality, qualities
 from evalkit.bench.results import (
     WINDOWS,
+    ArmSpeed,
+    BenchFacts,
     Drift,
+    MeasuredArm,
     Round,
-    Speed,
     drift,
     latency_ratios,
     ratios,
@@ -28,6 +29,7 @@ from evalkit.bench.results import (
 from evalkit.config.bench import BenchConfig
 from evalkit.core.files import write_atomic
 from evalkit.core.recipe import parse
+from evalkit.dsa.json_types import JsonValue
 from evalkit.report.markdown import escape, table_lines
 from evalkit.report.tables import Grid
 from evalkit.run.store import RunStore
@@ -36,11 +38,11 @@ FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ArmReport:
     """One arm of the report.
 
     Attributes:
-        facts: as measured: name, pattern, check.
+        facts: as measured.
         quality: of the same arm.
         speed: None where it was not measured (not engaged).
         ratios: of output tokens per second to the baseline, by window; empty for the baseline, and
@@ -48,16 +50,16 @@ class Line:
         latency_ratios: by window and name; likewise.
     """
 
-    facts: Mapping[str, Any]
+    facts: MeasuredArm
     quality: Quality
-    speed: Speed | None
-    ratios: Mapping[str, Estimate]
-    latency_ratios: Mapping[str, Mapping[str, Estimate]]
+    speed: ArmSpeed | None
+    ratios: Mapping[str, SpeedInterval]
+    latency_ratios: Mapping[str, Mapping[str, SpeedInterval]]
 
     @property
     def name(self) -> str:
         """Of the arm."""
-        return str(self.facts["name"])
+        return self.facts["name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +69,38 @@ class BenchReport:
     Attributes:
         config: the load.
         baseline: name.
-        lines: one per arm, in the recipe's order.
+        arms: in the recipe's order.
         drift: of the baseline.
         parity: lines about arms that name another build.
     """
 
     config: BenchConfig
     baseline: str
-    lines: tuple[Line, ...]
+    arms: tuple[ArmReport, ...]
     drift: Drift | None
     parity: tuple[str, ...]
 
 
-def build(facts: Mapping[str, Any], rounds: Sequence[Round], store: RunStore) -> BenchReport:
+def build(facts: BenchFacts, rounds: Sequence[Round], store: RunStore) -> BenchReport:
     """The report of a measurement."""
-    config = parse(dict(facts["bench"]) | {"prompts": "tokens"}, BenchConfig, "bench/facts.json")
+    config = parse({**facts["bench"], "prompts": "tokens"}, BenchConfig, "bench/facts.json")
     config = config.model_copy(update={"prompts": facts["bench"]["prompts"]})
-    baseline = str(facts["baseline"])
+    baseline = facts["baseline"]
     by_arm: dict[str, list[Round]] = {}
     for round_ in rounds:
         by_arm.setdefault(round_.arm, []).append(round_)
     base = by_arm[baseline]
     drifted = drift(base, config)
     comparable = drifted is None or drifted.holds
-    arms = {e["name"]: {"model": e["model"], **_text(e)} for e in facts["arms"]}
-    quality = qualities(store, baseline, arms)
-    lines = []
+    identities = {e["name"]: ArmIdentity(e["model"], e["schedule"]["text"]) for e in facts["arms"]}
+    quality = qualities(store, baseline, identities)
+    arms = []
     for entry in facts["arms"]:
         name = entry["name"]
         ours = by_arm.get(name, [])
         compared = bool(ours) and name != baseline and comparable
-        lines.append(
-            Line(
+        arms.append(
+            ArmReport(
                 entry,
                 quality[name],
                 speed(ours, config) if ours else None,
@@ -106,39 +108,39 @@ def build(facts: Mapping[str, Any], rounds: Sequence[Round], store: RunStore) ->
                 latency_ratios(ours, base, config) if compared else {},
             )
         )
-    parity = tuple(_parity(facts, by_arm, config, store, arms)) if comparable else ()
-    return BenchReport(config, baseline, tuple(lines), drifted, parity)
+    parity = tuple(_parity(facts, by_arm, config, store, identities)) if comparable else ()
+    return BenchReport(config, baseline, tuple(arms), drifted, parity)
 
 
-def verdict(line: Line, baseline: str, drifted: Drift | None) -> str:
+def verdict(arm: ArmReport, baseline: str, drifted: Drift | None) -> str:
     """Speed and quality in one phrase."""
-    if line.speed is None:
+    if arm.speed is None:
         return "not engaged: not measured"
-    if line.name == baseline:
+    if arm.name == baseline:
         return "baseline"
     if drifted is not None and not drifted.holds:
-        return f"drift: no speed compared; quality {line.quality.verdict}"
-    found = line.ratios.get("steady") or line.ratios.get("whole")
-    if found is None:
-        return f"no window to compare; quality {line.quality.verdict}"
-    word = FASTER if found.low > 1 else SLOWER if found.high < 1 else UNCLEAR
-    return f"{word}; quality {line.quality.verdict}"
+        return f"drift: no speed compared; quality {arm.quality.verdict}"
+    change = arm.ratios.get("steady") or arm.ratios.get("whole")
+    if change is None:
+        return f"no window to compare; quality {arm.quality.verdict}"
+    word = FASTER if change.low > 1 else SLOWER if change.high < 1 else UNCLEAR
+    return f"{word}; quality {arm.quality.verdict}"
 
 
 def decisions(report: BenchReport) -> Grid:
     """Arm, pattern, quality Δ with interval, speed ratio with interval, verdict."""
     percent = f"{report.config.confidence:.0%}".replace("%", " %")
     rows = []
-    for line in report.lines:
-        full = line.facts["full"]
-        pattern = line.facts["pattern"]
+    for arm in report.arms:
+        full = arm.facts["full"]
+        pattern = arm.facts["pattern"]
         rows.append(
             (
-                line.name,
+                arm.name,
                 "–" if pattern is None else f"{_short(pattern)} ({full}/{len(pattern)} F)",
-                _delta(line.quality),
-                *(_ratio(line.ratios.get(name)) for name in WINDOWS),
-                verdict(line, report.baseline, report.drift),
+                _delta(arm.quality),
+                *(_ratio(arm.ratios.get(name)) for name in WINDOWS),
+                verdict(arm, report.baseline, report.drift),
             )
         )
     head = ("arm", "pattern", "quality Δ", "speed × (steady)", "speed × (whole)", "verdict")
@@ -154,23 +156,23 @@ def decisions(report: BenchReport) -> Grid:
 def measures(report: BenchReport) -> Grid:
     """Throughput and latencies of every arm in both windows."""
     rows = []
-    for line in report.lines:
-        if line.speed is None:
+    for arm in report.arms:
+        if arm.speed is None:
             continue
-        for name, found in line.speed.measures.items():
-            rate, cards = line.speed.rates[name], report.config.cards
-            per_card = Estimate(found.per_card, rate.low / cards, rate.high / cards)
+        for name, metrics in arm.speed.measures.items():
+            rate, cards = arm.speed.rates[name], report.config.cards
+            per_card = SpeedInterval(metrics.per_card, rate.low / cards, rate.high / cards)
             rows.append(
                 (
-                    line.name,
+                    arm.name,
                     name,
-                    f"{found.seconds:.1f}",
-                    str(found.requests),
-                    f"{line.speed.succeeded}/{line.speed.failed}",
-                    _number(found.tokens_per_second),
+                    f"{metrics.seconds:.1f}",
+                    str(metrics.requests),
+                    f"{arm.speed.succeeded}/{arm.speed.failed}",
+                    _number(metrics.tokens_per_second),
                     _with_interval(per_card),
-                    *(_spread(s) for s in (found.ttft, found.tpot, found.itl)),
-                    line.quality.verdict,
+                    *(_milliseconds(s) for s in (metrics.ttft, metrics.tpot, metrics.itl)),
+                    arm.quality.verdict,
                 )
             )
     times = tuple(f"{name} ms: mean P50 P90 P99" for name in ("TTFT", "TPOT", "ITL"))
@@ -187,33 +189,32 @@ def notes(report: BenchReport) -> list[str]:
     """Drift, parity, prefix cache, speculation, failures, what is missing."""
     lines = [_drift_line(report.drift)]
     lines += report.parity
-    for line in report.lines:
-        found = line.speed
-        if found is not None:
-            lines += _facts_of(line, found)
-        check = line.facts["check"]
+    for arm in report.arms:
+        if arm.speed is not None:
+            lines += _speed_notes(arm, arm.speed)
+        check = arm.facts["check"]
         if check["verdict"] != "engaged":
-            lines.append(f"{line.name}: schedule {check['verdict']}: {check['reason']}")
-        if line.quality.note and line.quality.verdict != "baseline":
-            lines.append(f"{line.name}: quality: {line.quality.note}")
+            lines.append(f"{arm.name}: schedule {check['verdict']}: {check['reason']}")
+        if arm.quality.note and arm.quality.verdict != "baseline":
+            lines.append(f"{arm.name}: quality: {arm.quality.note}")
     return lines
 
 
-def _facts_of(line: Line, found: Speed) -> list[str]:
+def _speed_notes(arm: ArmReport, speed: ArmSpeed) -> list[str]:
     lines = []
-    if "steady" not in found.measures:
-        lines.append(f"{line.name}: no steady window: too few requests for one")
-    if found.failed:
-        lines.append(f"{line.name}: {found.failed} requests failed: {found.errors[0]}")
-    if found.cached is not None:
-        lines.append(f"{line.name}: {found.cached:.1%} of the input out of the prefix cache")
-    if found.accept_length is not None:
+    if "steady" not in speed.measures:
+        lines.append(f"{arm.name}: no steady window: too few requests for one")
+    if speed.failed:
+        lines.append(f"{arm.name}: {speed.failed} requests failed: {speed.errors[0]}")
+    if speed.cached is not None:
+        lines.append(f"{arm.name}: {speed.cached:.1%} of the input out of the prefix cache")
+    if speed.accept_length is not None:
         lines.append(
-            f"{line.name}: accept-length proxy {found.accept_length:.3f} (tokens per verification"
+            f"{arm.name}: accept-length proxy {speed.accept_length:.3f} (tokens per verification"
             " call over all requests; not an acceptance rate, no statement on quality)"
         )
-    for name, ratio in (line.latency_ratios.get("steady") or {}).items():
-        lines.append(f"{line.name}: mean {name.upper()} × {_ratio(ratio)} (steady)")
+    for name, ratio in (arm.latency_ratios.get("steady") or {}).items():
+        lines.append(f"{arm.name}: mean {name.upper()} × {_ratio(ratio)} (steady)")
     return lines
 
 
@@ -224,7 +225,7 @@ def markdown(report: BenchReport) -> str:
     return "\n".join([*parts, *(f"- {escape(line)}" for line in notes(report))]) + "\n"
 
 
-def as_json(report: BenchReport) -> dict[str, Any]:
+def as_json(report: BenchReport) -> dict[str, JsonValue]:
     """bench.json."""
     drifted = report.drift
     return {
@@ -235,18 +236,18 @@ def as_json(report: BenchReport) -> dict[str, Any]:
         else asdict(drifted) | {"change": drifted.change, "holds": drifted.holds},
         "arms": [
             {
-                "name": line.name,
-                "pattern": line.facts["pattern"],
-                "engagement": line.facts["check"]["verdict"],
-                "quality": asdict(line.quality),
-                "speed": None if line.speed is None else asdict(line.speed),
-                "ratios": {k: asdict(v) for k, v in line.ratios.items()},
+                "name": arm.name,
+                "pattern": arm.facts["pattern"],
+                "engagement": arm.facts["check"]["verdict"],
+                "quality": asdict(arm.quality),
+                "speed": None if arm.speed is None else asdict(arm.speed),
+                "ratios": {k: asdict(v) for k, v in arm.ratios.items()},
                 "latency_ratios": {
-                    k: {n: asdict(e) for n, e in v.items()} for k, v in line.latency_ratios.items()
+                    k: {n: asdict(e) for n, e in v.items()} for k, v in arm.latency_ratios.items()
                 },
-                "verdict": verdict(line, report.baseline, report.drift),
+                "verdict": verdict(arm, report.baseline, report.drift),
             }
-            for line in report.lines
+            for arm in report.arms
         ],
         "notes": notes(report),
     }
@@ -254,17 +255,17 @@ def as_json(report: BenchReport) -> dict[str, Any]:
 
 def write(store: RunStore, report: BenchReport) -> None:
     """bench.json and bench.md beside the run."""
-    text = json.dumps(_plain(as_json(report)), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_without_nan(as_json(report)), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(store.path / "bench.json", text + "\n")
     write_atomic(store.path / "bench.md", markdown(report))
 
 
 def _parity(
-    facts: Mapping[str, Any],
+    facts: BenchFacts,
     by_arm: Mapping[str, Sequence[Round]],
     config: BenchConfig,
     store: RunStore,
-    arms: Mapping[str, Mapping[str, Any]],
+    identities: Mapping[str, ArmIdentity],
 ) -> list[str]:
     """Arms beside the other build that they name."""
     lines = []
@@ -272,13 +273,13 @@ def _parity(
         name, twin = entry["name"], entry["parity_of"]
         if twin is None or name not in by_arm or twin not in by_arm:
             continue
-        found = ratios(by_arm[name], by_arm[twin], config)
-        window = next(iter(found), None)
+        by_window = ratios(by_arm[name], by_arm[twin], config)
+        window = next(iter(by_window), None)
         if window is None:
             continue
-        change = found[window].value - 1
+        change = by_window[window].value - 1
         word = "within" if abs(change) <= config.max_drift else "beyond"
-        quality = qualities(store, twin, {name: arms[name]})[name]
+        quality = qualities(store, twin, {name: identities[name]})[name]
         lines.append(
             f"parity of {name} with {twin}: speed {change:+.1%} ({window}), {word} the limit of"
             f" {config.max_drift:.1%}; quality Δ {_delta(quality)} ({quality.verdict})"
@@ -297,10 +298,6 @@ def _drift_line(drifted: Drift | None) -> str:
     )
 
 
-def _text(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"schedule": entry["schedule"]["text"]}
-
-
 def _short(pattern: str) -> str:
     return pattern if len(pattern) <= 24 else f"{pattern[:21]}…"
 
@@ -311,27 +308,27 @@ def _delta(quality: Quality) -> str:
     return f"{quality.delta:+.3f} [{quality.low:+.3f}, {quality.high:+.3f}]"
 
 
-def _ratio(found: Estimate | None) -> str:
-    return "–" if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def _ratio(ratio: SpeedInterval | None) -> str:
+    return "–" if ratio is None else f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
-def _with_interval(found: Estimate) -> str:
-    return f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
+def _with_interval(speed: SpeedInterval) -> str:
+    return f"{_number(speed.value)} [{_number(speed.low)}, {_number(speed.high)}]"
 
 
 def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.2f}"
 
 
-def _spread(found: Spread) -> str:
-    values = (found.mean, found.p50, found.p90, found.p99)
+def _milliseconds(latency: LatencySummary) -> str:
+    values = (latency.mean, latency.p50, latency.p90, latency.p99)
     return " ".join("–" if math.isnan(v) else f"{1000 * v:.1f}" for v in values)
 
 
-def _plain(value: Any) -> Any:
+def _without_nan(value: JsonValue) -> JsonValue:
     """nan as null: JSON has none."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _without_nan(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [_without_nan(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

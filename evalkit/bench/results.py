@@ -4,16 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
-from evalkit.bench.intervals import Estimate, How, estimate, latency, rate, ratio
-from evalkit.bench.load_generator import Timing
-from evalkit.bench.metrics import Measures, measure, parts
+from evalkit.bench.intervals import IntervalSettings, SpeedInterval, estimate, latency, rate, ratio
+from evalkit.bench.load_generator import Timing, TimingRow
+from evalkit.bench.metrics import WindowMetrics, measure, parts
 from evalkit.bench.server_metrics import accept_length_of
 from evalkit.config.bench import BenchConfig
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 WINDOWS = ("steady", "whole")
 LATENCIES = ("ttft", "tpot", "itl")
+
+
+class RoundRow(TypedDict):
+    """A `Round` in rounds.jsonl."""
+
+    sample_id: str
+    arm: str
+    number: int
+    counted: dict[str, float]
+    timings: list[TimingRow]
+
+
+class MeasuredArm(TypedDict):
+    """An arm in facts.json, as it was when it was measured; no addresses.
+
+    `schedule`, `pattern` and `full` (number of full layers) are null for a model without indexers.
+    """
+
+    name: str
+    model: str
+    schedule: ScheduleText
+    pattern: str | None
+    full: int | None
+    parity_of: str | None
+    servers: int
+    check: JsonObject
+
+
+class ScheduleText(TypedDict):
+    """A schedule as run.json has it, without its other forms."""
+
+    text: str | None
+
+
+class BenchFacts(TypedDict):
+    """facts.json: the load, the arms, and what their servers reported."""
+
+    bench: dict[str, JsonValue]
+    baseline: str
+    environment: JsonObject
+    arms: list[MeasuredArm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +74,7 @@ class Round:
     timings: tuple[Timing, ...]
     counted: Mapping[str, float]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> RoundRow:
         """For the records."""
         return {
             "sample_id": f"{self.arm}/{self.number}",
@@ -43,15 +85,15 @@ class Round:
         }
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Round:
+    def of(cls, row: RoundRow) -> Round:
         """The inverse of `row`."""
         timings = tuple(Timing.of(t) for t in row["timings"])
         return cls(row["arm"], row["number"], timings, row["counted"])
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """What one arm's rounds show.
+class ArmSpeed:
+    """Speed of one arm over its rounds.
 
     Attributes:
         arm: its name.
@@ -67,9 +109,9 @@ class Speed:
     """
 
     arm: str
-    measures: Mapping[str, Measures]
-    rates: Mapping[str, Estimate]
-    latencies: Mapping[str, Mapping[str, Estimate]]
+    measures: Mapping[str, WindowMetrics]
+    rates: Mapping[str, SpeedInterval]
+    latencies: Mapping[str, Mapping[str, SpeedInterval]]
     succeeded: int
     failed: int
     errors: tuple[str, ...]
@@ -104,20 +146,20 @@ class Drift:
         return abs(self.change) <= self.limit
 
 
-def speed(rounds: Sequence[Round], config: BenchConfig) -> Speed:
+def speed(rounds: Sequence[Round], config: BenchConfig) -> ArmSpeed:
     """Everything about one arm."""
-    how = how_of(config)
+    settings = interval_settings(config)
     timings = [timing for round_ in rounds for timing in round_.timings]
     errors = [t.error for t in timings if t.error is not None]
-    found = {name: parts([r.timings for r in rounds], name) for name in WINDOWS}
-    found = {name: windows for name, windows in found.items() if windows}
-    return Speed(
+    by_name = {name: parts([r.timings for r in rounds], name) for name in WINDOWS}
+    by_name = {name: windows for name, windows in by_name.items() if windows}
+    return ArmSpeed(
         arm=rounds[0].arm,
-        measures={name: measure(windows, config.cards) for name, windows in found.items()},
-        rates={name: estimate(rate(windows), how) for name, windows in found.items()},
+        measures={name: measure(windows, config.cards) for name, windows in by_name.items()},
+        rates={name: estimate(rate(windows), settings) for name, windows in by_name.items()},
         latencies={
-            name: {key: estimate(latency(key, windows), how) for key in LATENCIES}
-            for name, windows in found.items()
+            name: {key: estimate(latency(key, windows), settings) for key in LATENCIES}
+            for name, windows in by_name.items()
         },
         succeeded=len(timings) - len(errors),
         failed=len(errors),
@@ -127,30 +169,33 @@ def speed(rounds: Sequence[Round], config: BenchConfig) -> Speed:
     )
 
 
-def ratios(arm: Sequence[Round], base: Sequence[Round], config: BenchConfig) -> dict[str, Estimate]:
+def ratios(
+    arm: Sequence[Round], base: Sequence[Round], config: BenchConfig
+) -> dict[str, SpeedInterval]:
     """arm ÷ baseline of output tokens per second, for every window that both have."""
-    how = how_of(config)
-    found = {}
+    settings, result = interval_settings(config), {}
     for name in WINDOWS:
         ours = parts([r.timings for r in arm], name)
         theirs = parts([r.timings for r in base], name)
         if ours and theirs:
-            found[name] = ratio(rate(ours), rate(theirs), how)
-    return found
+            result[name] = ratio(rate(ours), rate(theirs), settings)
+    return result
 
 
 def latency_ratios(
     arm: Sequence[Round], base: Sequence[Round], config: BenchConfig
-) -> dict[str, dict[str, Estimate]]:
+) -> dict[str, dict[str, SpeedInterval]]:
     """arm ÷ baseline of mean TTFT, TPOT and ITL, by window and name."""
-    how = how_of(config)
-    found: dict[str, dict[str, Estimate]] = {}
+    settings = interval_settings(config)
+    result: dict[str, dict[str, SpeedInterval]] = {}
     for name in WINDOWS:
         ours = parts([r.timings for r in arm], name)
         theirs = parts([r.timings for r in base], name)
         if ours and theirs:
-            found[name] = {k: ratio(latency(k, ours), latency(k, theirs), how) for k in LATENCIES}
-    return found
+            result[name] = {
+                key: ratio(latency(key, ours), latency(key, theirs), settings) for key in LATENCIES
+            }
+    return result
 
 
 def drift(base: Sequence[Round], config: BenchConfig) -> Drift | None:
@@ -164,9 +209,9 @@ def drift(base: Sequence[Round], config: BenchConfig) -> Drift | None:
     return None
 
 
-def how_of(config: BenchConfig) -> How:
+def interval_settings(config: BenchConfig) -> IntervalSettings:
     """The settings of the intervals."""
-    return How(config.confidence, config.resamples, config.seed)
+    return IntervalSettings(config.confidence, config.resamples, config.seed)
 
 
 def _cached(rounds: Sequence[Round]) -> float | None:

@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from evalkit.bench import workload
 from evalkit.bench.load_generator import Timing, drive
-from evalkit.bench.results import Round
+from evalkit.bench.results import BenchFacts, MeasuredArm, Round, RoundRow
 from evalkit.bench.server_metrics import added, between, read_counters
 from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
@@ -27,6 +27,7 @@ from evalkit.core.model_info import resolve_model
 from evalkit.core.provenance import environment
 from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonObject
 from evalkit.engagement.check import check_arm
 from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.engagement.server_info import JsonClient
@@ -53,17 +54,18 @@ class Candidate:
     schedule: ReuseSchedule | None
     urls: tuple[str, ...]
 
-    def facts(self) -> dict[str, Any]:
-        """For the records: no addresses."""
+    def facts(self, check: JsonObject) -> MeasuredArm:
+        """For the records, with the check of its servers: no addresses."""
         schedule = self.schedule
         return {
             "name": self.arm.name,
             "model": self.engine.model,
-            "schedule": None if schedule is None else str(schedule),
+            "schedule": {"text": None if schedule is None else str(schedule)},
             "pattern": None if schedule is None else schedule.pattern,
             "full": None if schedule is None else len(schedule.full_layers),
             "parity_of": self.arm.server.parity_of if self.arm.server else None,
             "servers": len(self.urls),
+            "check": check,
         }
 
 
@@ -91,62 +93,68 @@ def measure_arms(
     """
     bench = _load_of(config, base_dir)
     folder = store.path / "bench"
-    facts: dict[str, Any] = {
+    facts: BenchFacts = {
         "bench": bench.model_dump(mode="json", exclude={"text_file"}),
         "baseline": baseline_of(config),
         "environment": environment(),
         "arms": [],
     }
-    before = _earlier(folder, facts) if add else {}
+    earlier = _earlier(folder, facts) if add else {}
     engaged = []
     for candidate in _candidates(config, base_dir):
         name = candidate.arm.name
-        entry = _checked(candidate, [*facts["arms"], *before.values()], say)
-        there = entry["check"]["verdict"] in (ENGAGED, UNKNOWN)
-        if there:
+        entry = _checked(candidate, [*facts["arms"], *earlier.values()], say)
+        usable = entry["check"]["verdict"] in (ENGAGED, UNKNOWN)
+        if usable:
             engaged.append(candidate)
         elif name == facts["baseline"] and not add:
             raise EvalkitError(f"baseline {name}: not engaged: {entry['check']['reason']}")
-        facts["arms"].append(entry if there else before.get(name, entry))
+        facts["arms"].append(entry if usable else earlier.get(name, entry))
     if not engaged:
-        raise EvalkitError("no arm's server is there: `evalkit check --recipe` has the start lines")
+        raise EvalkitError(
+            "no arm's server is running: `evalkit check --recipe` prints the start lines"
+        )
     if not add:
         write_atomic(folder / "rounds.jsonl", "")
     write_atomic(folder / "facts.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     done = 1 + max((row["number"] for row in read_jsonl(folder / "rounds.jsonl")), default=-1)
     turns = _added(engaged, bench, done) if add else _order(engaged, facts["baseline"], bench)
     for number, candidate, first in turns:
-        made = _round(candidate, bench, number, first)
-        append_jsonl(folder / "rounds.jsonl", [made.row()])
-        failed = [t.error for t in made.timings if t.error is not None]
-        counts = f"{len(made.timings)} requests, {len(failed)} failed"
+        measured = _round(candidate, bench, number, first)
+        append_jsonl(folder / "rounds.jsonl", [measured.row()])
+        failed = [t.error for t in measured.timings if t.error is not None]
+        counts = f"{len(measured.timings)} requests, {len(failed)} failed"
         say(f"{candidate.arm.name}, round {number + 1}: {counts}")
-        if len(failed) == len(made.timings):
+        if len(failed) == len(measured.timings):
             raise EvalkitError(f"arm {candidate.arm.name}: every request failed: {failed[0]}")
 
 
-def _earlier(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _earlier(folder: Path, facts: BenchFacts) -> dict[str, MeasuredArm]:
     """Arms that were measured before, under the same load."""
     path = folder / "facts.json"
     if not path.is_file():
         return {}
-    old = json.loads(path.read_text(encoding="utf-8"))
+    old = _read_facts(path)
     if (old["bench"], old["baseline"]) != (facts["bench"], facts["baseline"]):
         raise EvalkitError(f"{folder}: another load was measured here: use another --out")
     measured = {row["arm"] for row in read_jsonl(folder / "rounds.jsonl")}
     return {entry["name"]: entry for entry in old["arms"] if entry["name"] in measured}
 
 
-def _checked(candidate: Candidate, others: Sequence[Any], say: Say) -> dict[str, Any]:
+def _read_facts(path: Path) -> BenchFacts:
+    facts: BenchFacts = json.loads(path.read_text(encoding="utf-8"))
+    return facts
+
+
+def _checked(candidate: Candidate, others: Sequence[MeasuredArm], say: Say) -> MeasuredArm:
     """Facts of an arm with the check of its servers; one that cannot be reached is not engaged."""
+    check: JsonObject
     try:
         check = check_arm(candidate.engine, candidate.arm, candidate.schedule, others).record()
     except EvalkitError as error:
         check = {"verdict": NOT_ENGAGED, "reason": str(error)}
     say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")
-    entry = candidate.facts() | {"check": check}
-    entry["schedule"] = {"text": entry["schedule"]}  # as run.json has it, for the next check
-    return entry
+    return candidate.facts(check)
 
 
 def _added(
@@ -158,7 +166,7 @@ def _added(
         yield done, candidate, size * (1000 * done + turn)
 
 
-def stored(store: RunStore) -> tuple[dict[str, Any], list[Round]]:
+def stored(store: RunStore) -> tuple[BenchFacts, list[Round]]:
     """Facts and rounds of the last measurement in a run directory.
 
     Raises:
@@ -167,8 +175,8 @@ def stored(store: RunStore) -> tuple[dict[str, Any], list[Round]]:
     path = store.path / "bench" / "facts.json"
     if not path.is_file():
         raise EvalkitError(f"{store.path}: no measurement here: run `evalkit bench RECIPE` first")
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    rounds = [Round.of(row) for row in read_jsonl(store.path / "bench" / "rounds.jsonl")]
+    facts, rows = _read_facts(path), read_jsonl(store.path / "bench" / "rounds.jsonl")
+    rounds = [Round.of(cast(RoundRow, row)) for row in rows]
     if not any(r.arm == facts["baseline"] for r in rounds):
         raise EvalkitError(
             f"{store.path}: the baseline {facts['baseline']} was not measured yet: start its server"
@@ -190,7 +198,7 @@ def _load_of(config: RunConfig, base_dir: Path) -> BenchConfig:
 
 def _candidates(config: RunConfig, base_dir: Path) -> list[Candidate]:
     engines: dict[str, OpenAIServerEngine] = {}
-    found = []
+    candidates = []
     for arm in config.arms:
         model = resolve_model(arm.model or config.model or "", base_dir)
         if model not in engines:
@@ -205,8 +213,9 @@ def _candidates(config: RunConfig, base_dir: Path) -> list[Candidate]:
         urls = engine.urls(arm)
         for url in urls:
             warn_plain_http(url, engine.key)
-        found.append(Candidate(arm, engine, None if native is None else arm.schedule(native), urls))
-    return found
+        schedule = None if native is None else arm.schedule(native)
+        candidates.append(Candidate(arm, engine, schedule, urls))
+    return candidates
 
 
 def _order(
@@ -263,8 +272,8 @@ def _drive(
 
 
 def _counters(candidate: Candidate) -> Mapping[str, float]:
-    found = []
+    counters = []
     for url in candidate.urls:
-        with JsonClient(url, candidate.engine.key) as web:
-            found.append(read_counters(web))
-    return added(found)
+        with JsonClient(url, candidate.engine.key) as client:
+            counters.append(read_counters(client))
+    return added(counters)

@@ -1,4 +1,4 @@
-"""What a server counts of itself, read before and after a round: prefix cache, speculation.
+"""Server-side counters before and after a round: prefix cache, speculative decoding.
 
 The accept-length proxy is tokens that came out of verification ÷ verification calls, over all
 requests together. It has no denominator per request and per draft: it is no acceptance rate, and it
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from evalkit.dsa.json_types import JsonValue, as_list, as_object
 from evalkit.engagement.server_info import JsonClient
 
 _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+([0-9.eE+-]+)(?:\s+\d+)?$")
@@ -25,23 +25,22 @@ COUNTERS = {
 }
 
 
-def read_counters(web: JsonClient) -> dict[str, float]:
+def read_counters(client: JsonClient) -> dict[str, float]:
     """Counters of one server; what it does not tell is left out."""
-    found: dict[str, float] = {}
-    for line in (web.text("/metrics") or "").splitlines():
+    counters: dict[str, float] = {}
+    for line in (client.text("/metrics") or "").splitlines():
         match = _LINE.match(line.strip())
         name = COUNTERS.get(match[1]) if match else None
         if match and name:  # one line per engine or rank
-            found[name] = found.get(name, 0.0) + float(match[2])
-    info = web.get("/server_info") if not found else None
-    length = _server_average(info)
-    return found | ({"server_accept_length": length} if length is not None else {})
+            counters[name] = counters.get(name, 0.0) + float(match[2])
+    length = None if counters else _server_average(client.get("/server_info"))
+    return counters if length is None else {"server_accept_length": length}
 
 
 def added(counters: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Counters of several servers together; averages are averaged."""
-    names = {name for found in counters for name in found}
-    total = {name: sum(found.get(name, 0.0) for found in counters) for name in names}
+    names = {name for server in counters for name in server}
+    total = {name: sum(server.get(name, 0.0) for server in counters) for name in names}
     if "server_accept_length" in total:
         total["server_accept_length"] /= sum("server_accept_length" in c for c in counters)
     return total
@@ -69,9 +68,9 @@ def accept_length_of(counted: Sequence[Mapping[str, float]]) -> float | None:
     return sum(averages) / len(averages) if averages else None
 
 
-def _server_average(info: Any) -> float | None:
+def _server_average(info: JsonValue) -> float | None:
     """SGLang's ``avg_spec_accept_length``."""
-    states = info.get("internal_states") if isinstance(info, dict) else None
-    values = [s.get("avg_spec_accept_length") for s in states or [] if isinstance(s, dict)]
+    states = as_list(as_object(info).get("internal_states"))
+    values = [as_object(state).get("avg_spec_accept_length") for state in states]
     numbers = [float(v) for v in values if isinstance(v, int | float)]
     return sum(numbers) / len(numbers) if numbers else None

@@ -1,22 +1,21 @@
-"""The load of a benchmark: prompts of one length, and when they arrive."""
+"""Workload of a speed benchmark: prompts of one length, and their arrival times."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.bench import BenchConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Prompt, Sample
-from evalkit.prompts.tokenizers import hash_ids
+from evalkit.prompts.tokenizers import ChatTokenizer, hash_ids
 
 FEWEST_WORDS = 100  # with fewer, prompts would repeat themselves
 
 
 def prompts(
-    config: BenchConfig, tokenizer: Any, count: int, *, as_text: bool, first: int = 0
+    config: BenchConfig, tokenizer: ChatTokenizer, count: int, *, as_text: bool, first: int = 0
 ) -> list[Prompt]:
     """Distinct prompts of `input_tokens` tokens; a function of seed and number alone.
 
@@ -31,12 +30,12 @@ def prompts(
     text = _text(config)
     usable = [] if text is not None else _usable(tokenizer, as_text)
     size = config.input_tokens * (2 if as_text else 1)  # what is too long is cut
-    found = []
+    result = []
     for number in range(first, first + count):
         rng = random.Random(f"{config.seed}/{number}")
-        ids = rng.choices(usable, k=size) if text is None else _stretch(tokenizer, text, rng, size)
-        found.append(_prompt(config, tokenizer, number, ids, as_text))
-    return found
+        ids = rng.choices(usable, k=size) if text is None else _passage(tokenizer, text, rng, size)
+        result.append(_prompt(config, tokenizer, number, ids, as_text))
+    return result
 
 
 def arrivals(config: BenchConfig, count: int, round_: int = 0) -> list[float]:
@@ -46,15 +45,15 @@ def arrivals(config: BenchConfig, count: int, round_: int = 0) -> list[float]:
     if config.arrival == "fixed":
         return [number / config.rate for number in range(count)]
     rng = random.Random(f"arrivals/{config.seed}/{round_}")
-    due, found = 0.0, []
+    due, times = 0.0, []
     for _ in range(count):
-        found.append(due)
+        times.append(due)
         due += rng.expovariate(config.rate)
-    return found
+    return times
 
 
 def _prompt(
-    config: BenchConfig, tokenizer: Any, number: int, ids: Sequence[int], as_text: bool
+    config: BenchConfig, tokenizer: ChatTokenizer, number: int, ids: Sequence[int], as_text: bool
 ) -> Prompt:
     text = str(tokenizer.decode(list(ids)))
     if as_text:
@@ -65,7 +64,7 @@ def _prompt(
     return Prompt(sample, tuple(ids), text, hash_ids(ids))
 
 
-def _fitting(tokenizer: Any, ids: Sequence[int], size: int) -> tuple[str, list[int]]:
+def _fitting(tokenizer: ChatTokenizer, ids: Sequence[int], size: int) -> tuple[str, list[int]]:
     """Text of the longest run of tokens that the tokenizer reads as `size` tokens at most.
 
     Text may split into other tokens than it was made of, and special tokens come on top.
@@ -82,7 +81,7 @@ def _fitting(tokenizer: Any, ids: Sequence[int], size: int) -> tuple[str, list[i
     return read(low)
 
 
-def _usable(tokenizer: Any, as_text: bool) -> list[int]:
+def _usable(tokenizer: ChatTokenizer, as_text: bool) -> list[int]:
     """Tokens that are not special; for text, words that come back as the tokens they were."""
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
     usable = [i for i in range(len(tokenizer)) if i not in special]
@@ -107,7 +106,7 @@ def _text(config: BenchConfig) -> str | None:
     return text
 
 
-def _stretch(tokenizer: Any, text: str, rng: random.Random, count: int) -> list[int]:
+def _passage(tokenizer: ChatTokenizer, text: str, rng: random.Random, count: int) -> list[int]:
     """`count` tokens of the text from a random place on, around its end if need be."""
     at = rng.randrange(len(text))
     piece = ""

@@ -44,10 +44,10 @@ def bench(
             except KeyboardInterrupt:
                 raise EvalkitError("interrupted: nothing is reported; run it again") from None
         facts, rounds = stored(store)
-        found = reports.build(facts, rounds, store)
-        reports.write(store, found)
-    show_grid(reports.decisions(found), console)
-    show_grid(reports.measures(found), console)
-    for line in reports.notes(found):
+        report = reports.build(facts, rounds, store)
+        reports.write(store, report)
+    show_grid(reports.decisions(report), console)
+    show_grid(reports.measures(report), console)
+    for line in reports.notes(report):
         console.print(f"· {line}", style="dim", markup=False)
     console.print(f"records: {store.path}", style="dim", highlight=False)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from evalkit.config.arm import ArmConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import package_of, running
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonValue
 
 
 @runtime_checkable
 class Engine(Protocol):
     """Answers prompts for one checkpoint at a time, under the schedule of an arm."""
 
-    def load(self, model: str) -> dict[str, Any]:
+    def load(self, model: str) -> dict[str, JsonValue]:
         """Make a checkpoint ready.
 
         Returns:
@@ -45,7 +46,7 @@ class Engine(Protocol):
         """
         ...
 
-    def engagement(self) -> dict[str, Any]:
+    def engagement(self) -> dict[str, JsonValue]:
         """Evidence that the schedule of the last `answer` was really in force.
 
         Of a server the runner asks by itself (`evalkit.engagement`), before an arm answers.
@@ -66,7 +67,7 @@ class MultiProcessEngine(Protocol):
         ...
 
 
-def load(engine: Engine, model: str) -> dict[str, Any]:
+def load(engine: Engine, model: str) -> dict[str, JsonValue]:
     """`Engine.load`, with a check of what it returns.
 
     Raises:
@@ -100,7 +101,7 @@ def answers(
             yield batch
 
 
-def evidence(engine: Engine) -> dict[str, Any]:
+def evidence(engine: Engine) -> dict[str, JsonValue]:
     """`Engine.engagement`, with a check of what it returns.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Answers from the gold, or from a corrupted gold at a stated rate: tests and dry runs."""
+"""Answers from the references, or corrupted ones at a stated rate: tests and dry runs."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -13,6 +13,7 @@ from evalkit.config.engine import EngineKind
 from evalkit.core.recipe import Strict
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonValue
 
 
 class OracleConfig(Strict):
@@ -36,19 +37,20 @@ class OracleConfig(Strict):
 
 
 class OracleEngine:
-    """Knows every answer; forgets a stated share of them, the same ones every time."""
+    """Answers every prompt correctly, but for a seeded share."""
 
     def __init__(self, config: OracleConfig) -> None:
         self.config = config
         self._native: ReuseSchedule | None = None
 
-    def load(self, model: str) -> dict[str, Any]:
+    def load(self, model: str) -> dict[str, JsonValue]:
         """Read the configuration (not the weights) of a checkpoint, for its schedule."""
         from evalkit.core.model_info import model_layout
 
-        found = model_layout(model)
-        self._native = found.native if found is not None else None
-        return {"weights_sha256": "oracle", "model_type": found.model_type if found else None}
+        layout = model_layout(model)
+        self._native = None if layout is None else layout.native
+        model_type = None if layout is None else layout.model_type
+        return {"weights_sha256": "oracle", "model_type": model_type}
 
     def native(self) -> ReuseSchedule | None:
         """The checkpoint's own schedule."""
@@ -68,7 +70,7 @@ class OracleEngine:
         for start in range(0, len(left), 32):
             yield [self._complete(prompt, rate) for prompt in left[start : start + 32]]
 
-    def engagement(self) -> dict[str, Any]:
+    def engagement(self) -> dict[str, JsonValue]:
         """Nothing ran, so nothing is proved."""
         return {"verdict": "not applicable: the oracle runs no model"}
 

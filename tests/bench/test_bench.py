@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evalkit.bench import workload
-from evalkit.bench.intervals import How, Sums, estimate, latency, rate, ratio
+from evalkit.bench.intervals import IntervalSettings, RatioUnits, estimate, latency, rate, ratio
 from evalkit.bench.load_generator import Timing
 from evalkit.bench.metrics import gaps, measure, parts, steady_span, tpot, ttft, windows
 from evalkit.bench.results import Round, drift, ratios, speed
@@ -140,12 +140,12 @@ def test_intervals_are_seeded_and_cover():
     hits = 0
     for seed in range(200):
         tokens = rng.poisson(50, 40).astype(float)
-        found = estimate(Sums(tokens, np.full(40, 0.5)), How(0.95, 400, seed))
+        found = estimate(RatioUnits(tokens, np.full(40, 0.5)), IntervalSettings(0.95, 400, seed))
         hits += found.low <= 100 <= found.high
     assert 0.89 <= hits / 200 <= 0.985
-    sums = Sums(tokens, np.full(40, 0.5))
-    assert estimate(sums, How(0.95, 400, 1)) == estimate(sums, How(0.95, 400, 1))
-    two = ratio(Sums(2 * tokens, sums.below), sums, How(0.95, 400, 1))
+    units, settings = RatioUnits(tokens, np.full(40, 0.5)), IntervalSettings(0.95, 400, 1)
+    assert estimate(units, settings) == estimate(units, settings)
+    two = ratio(RatioUnits(2 * tokens, units.denominator), units, settings)
     assert two.value == 2 and two.low < 2 < two.high
 
 
