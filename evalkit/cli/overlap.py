@@ -47,7 +47,7 @@ def overlap(
         raise EvalkitError("--text and --task name the texts both: give one of them")
     todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent)
     console = open_console()
-    found = measure(
+    result = measure(
         todo,
         lambda model: (
             text_documents(text, model, documents)
@@ -59,13 +59,13 @@ def overlap(
         on_document=lambda name: console.print(f"reading {name}", style="dim", markup=False),
     )
     folder = out or Path("runs") / recipe.stem
-    content = json.dumps(found, ensure_ascii=False, allow_nan=False)
+    content = json.dumps(result, ensure_ascii=False, allow_nan=False)
     write_atomic(folder / "overlap.json", content + "\n")
-    heatmap.save(show.maps(found), folder / "plots" / "overlap")
-    console.print(show.heading(found), markup=False)
-    show_grid(show.adjacent(found), console)
-    show_grid(show.arms(found), console)
-    for name in found["left_out"]:
+    heatmap.save(show.maps(result), folder / "plots" / "overlap")
+    console.print(show.heading(result), markup=False)
+    show_grid(show.adjacent(result), console)
+    show_grid(show.arms(result), console)
+    for name in result["left_out"]:
         console.print(f"· {name}: distilled indexers select otherwise, not measured", style="dim")
     console.print(f"records: {folder}", style="dim", highlight=False)
 
