@@ -11,23 +11,21 @@ import hashlib
 import json
 import sys
 import tomllib
-<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-=======
-from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
->>>>>>> 0f5a08b (Recipe fields of an earlier version load under their old names, with one line that names the new one)
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-<<<<<<< HEAD
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
-=======
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
->>>>>>> 0f5a08b (Recipe fields of an earlier version load under their old names, with one line that names the new one)
 
 from evalkit.core.errors import EvalkitError
 
@@ -172,16 +170,12 @@ def parse(data: dict[str, Any], model: type[R], where: str) -> R:
     try:
         section = model.model_validate(data)
     except ValidationError as error:
-<<<<<<< HEAD
         raise EvalkitError(f"{where}: {_explain(error, model, data)}") from None
-=======
-        raise EvalkitError(f"{where}: {_explain(error, model)}") from None
     finally:
         _old_names.reset(token)
     for old, new in dict.fromkeys(notices):
         print(f"{where}: {old} is now called {new}", file=sys.stderr)  # noqa: T201
     return section
->>>>>>> 0f5a08b (Recipe fields of an earlier version load under their old names, with one line that names the new one)
 
 
 def canonical_hash(section: BaseModel | dict[str, Any]) -> str:
