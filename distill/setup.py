@@ -1,61 +1,102 @@
-"""Everything a distillation works with, loaded and checked against each other."""
+"""What a distillation works with, loaded and checked against each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from distill.config.train import MILD, DistillConfig, resolve_model
-from distill.data.packing import Forbidden, Sequences, prepare
+import torch
+from torch import nn
+
+from distill.config.train import MILD, DataConfig, DistillConfig
+from distill.data.ngram_filter import NgramFilter
+from distill.data.packing import PackedText, prepare
 from distill.data.sources import prompts_of
 from distill.errors import DistillError
-from distill.models.load import base_facts, load_model, load_tokenizer, trained_layers
+from distill.models.causal_lm import CausalLM
+from distill.models.load import (
+    BaseFacts,
+    base_facts,
+    load_model,
+    load_tokenizer,
+    resolve_checkpoint,
+)
 from distill.models.student import Students
-from distill.objective.plan import Plan, make_plan
+from distill.objective.plan import DistillPlan, make_plan
+from distill.objective.teacher_assignment import trained_layers
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A recipe made real.
+@dataclass(frozen=True)
+class DistillSetup:
+    """A recipe with its text and its plan.
 
     Attributes:
         config: the recipe.
         name: model directory or hub id.
-        model: the original, frozen.
-        where: its indexers.
+        model: the original, frozen; on the meta device where no weights are loaded.
         schedule: the arm.
-        students: the indexers in training.
-        plan: rows, teachers, loss.
+        trained: full layers (ordinals) whose indexers train.
+        plan: query positions, teachers, losses.
         data: packed text.
-        base: facts of the model.
-        warnings: what the user should know before time is spent.
+        base: what identifies the model.
     """
 
     config: DistillConfig
     name: str
-    model: Any
-    where: IndexerSites
+    model: CausalLM
     schedule: ReuseSchedule
+    trained: tuple[int, ...]
+    plan: DistillPlan
+    data: PackedText
+    base: BaseFacts
+
+    @property
+    def trained_ids(self) -> tuple[int, ...]:
+        """Layer ids of the layers that train."""
+        return tuple(self.schedule.layer_ids[layer] for layer in self.trained)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know before time is spent: an arm that may not need distilling."""
+        if self.schedule.retention < MILD:
+            return ()
+        return (
+            f"retention {self.schedule.retention} is mild: distillation was neutral to harmful"
+            " there (-3 to -4 points of RULER in arXiv 2611.03768); read the undistilled twin's"
+            " score beside",
+        )
+
+
+@dataclass(frozen=True)
+class TrainingSetup(DistillSetup):
+    """Loaded training setup, the whole model in memory.
+
+    Attributes:
+        sites: the model's indexers.
+        students: the indexers in training.
+    """
+
+    sites: IndexerSites
     students: Students
-    plan: Plan
-    data: Sequences
-    base: dict[str, Any]
-    warnings: tuple[str, ...]
+
+    @property
+    def native(self) -> ReuseSchedule:
+        """The schedule of the original."""
+        return self.sites.layout.native
 
 
-def open_session(
+def load_training_setup(
     config: DistillConfig,
     base_dir: Path,
     data_dir: Path,
     *,
-    device: Any = "cpu",
+    device: torch.device | str = "cpu",
     first: Callable[[], bool] = lambda: True,
     wait: Callable[[], None] = lambda: None,
-) -> Session:
+) -> TrainingSetup:
     """Load the model and the text of a recipe.
 
     Args:
@@ -69,55 +110,76 @@ def open_session(
     Raises:
         DistillError: something does not fit; the message says what.
     """
-    name = resolve_model(config.model, base_dir)
-    tokenizer = load_tokenizer(name)
+    name = resolve_checkpoint(config.model, base_dir)
     if not first():
         wait()
-    data = prepare(
-        config.data, tokenizer, base_dir, data_dir, forbidden(config, tokenizer, base_dir)
-    )
+    data = pack_text(config.data, name, base_dir, data_dir)
     if first():
         wait()
     model = load_model(name, config.dtype, device)
-    where = indexer_sites(model)
-    schedule = config.arm.schedule(where.layout.native)
-    layers = trained_layers(schedule, config.student.first)
-    missing = [i for i in layers if where.owners[i].indexer is None]
-    if missing:
-        raise DistillError(
-            f"layer {where.layout.layer_ids[missing[0]]} is full in the arm, but the checkpoint has"
-            " no indexer there: it can be made sparser, never denser"
-        )
-    students = Students(where, layers)
-    if config.student.tensors:
-        students.freeze_except(config.student.tensors)
+    sites = indexer_sites(model)
+    schedule = config.arm.schedule(sites.layout.native)
+    require_indexers(schedule, [isinstance(owner.indexer, nn.Module) for owner in sites.owners])
+    layers = trained_layers(schedule, config.student.first_layer)
+    students = Students.of_model(sites, layers, config.student.tensors)
     plan = make_plan(model, schedule, layers, config)
-    if config.data.length <= plan.first:
+    require_sparse_positions(config, plan)
+    return TrainingSetup(
+        config=config,
+        name=name,
+        model=model,
+        schedule=schedule,
+        trained=layers,
+        plan=plan,
+        data=data,
+        base=base_facts(name, model),
+        sites=sites,
+        students=students,
+    )
+
+
+def pack_text(config: DataConfig, name: str, base_dir: Path, data_dir: Path) -> PackedText:
+    """The text of a recipe as sequences of a model's tokens.
+
+    Raises:
+        DistillError: the source or the tokenizer is not there, or the text is too little.
+    """
+    tokenizer = load_tokenizer(name)
+    exclude = None
+    if config.exclude:
+        prompts = [tokenizer.encode(text) for text in prompts_of(config.exclude, base_dir)]
+        exclude = NgramFilter(prompts, config.ngram)
+    return prepare(config, tokenizer, base_dir, data_dir, exclude)
+
+
+def require_indexers(schedule: ReuseSchedule, present: Sequence[bool]) -> None:
+    """Refuse an arm in which a layer without an indexer is full.
+
+    Args:
+        schedule: the arm.
+        present: whether the checkpoint has an indexer, by ordinal.
+
+    Raises:
+        DistillError: the message names the layer.
+    """
+    for layer in schedule.full_layers:
+        if not present[layer]:
+            raise DistillError(
+                f"layer {schedule.layer_ids[layer]} is full in the arm, but the checkpoint has no"
+                " indexer there: cannot enable an indexer the checkpoint does not ship; make the"
+                " layer shared"
+            )
+
+
+def require_sparse_positions(config: DistillConfig, plan: DistillPlan) -> None:
+    """Refuse sequences in which no query may see more keys than it can select.
+
+    Raises:
+        DistillError: the sequences are too short.
+    """
+    if config.data.length <= plan.first_sparse_position:
         raise DistillError(
             f"sequences of {config.data.length} tokens never show an indexer more keys than the"
-            f" {plan.first} it may select: every schedule is exact there; raise data.length"
+            f" {plan.first_sparse_position} it may select: every schedule is exact there; raise"
+            " data.length"
         )
-    return Session(
-        config, name, model, where, schedule, students, plan, data,
-        base_facts(name, model), warnings_for(schedule),
-    )  # fmt: skip
-
-
-def forbidden(config: DistillConfig, tokenizer: Any, base_dir: Path) -> Forbidden | None:
-    """The n-grams that the text must not contain."""
-    if not config.data.exclude:
-        return None
-    prompts: list[Sequence[int]] = [
-        tokenizer.encode(text) for text in prompts_of(config.data.exclude, base_dir)
-    ]
-    return Forbidden(prompts, config.data.ngram)
-
-
-def warnings_for(schedule: ReuseSchedule) -> tuple[str, ...]:
-    """Advice against distilling an arm that may not need it."""
-    if schedule.retention < MILD:
-        return ()
-    return (
-        f"retention {schedule.retention} is mild: distillation was neutral to harmful there"
-        " (-3 to -4 points of RULER in arXiv 2611.03768); read the undistilled twin's score beside",
-    )

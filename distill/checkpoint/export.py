@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from distill.checkpoint.fp8 import quantise
 from distill.checkpoint.sharded import Checkpoint, overwrite
 from distill.errors import DistillError
 from distill.models.load import fingerprint, stored_dtypes, weight_files
-from distill.models.sizes import without_memory
+from distill.models.sizes import meta_model
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.export import export, read
 from evalkit.dsa.families.registry import family_of
@@ -33,6 +32,7 @@ from evalkit.dsa.indexer_metadata import (
     indexer_facts,
     read_schedule,
 )
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.layout import layout
 
 BASE_CARD = "README.base.md"
@@ -52,7 +52,7 @@ class Exported:
         linked: shards that are the base's own files (hard links).
         copied: shards copied unchanged, where linking was not possible.
         tensors: trained tensors written, block scales included.
-        requantised: how many of them are FP8 weights whose scales were made anew.
+        requantised: how many of them are FP8 weights with new scales.
         settings: fields of config.json that carry the schedule.
         notes: what must be known beside it.
     """
@@ -63,7 +63,7 @@ class Exported:
     copied: tuple[str, ...]
     tensors: int
     requantised: int
-    settings: Mapping[str, Any]
+    settings: JsonObject
     notes: tuple[str, ...]
 
 
@@ -88,17 +88,17 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
     except IndexerFileError as error:
         raise DistillError(str(error)) from None
     checkpoint = Checkpoint(base)
-    _same_base(facts, base, indexer)
+    _same_base(facts["indexer_base"], base, indexer)
     settings, notes = settings_for(checkpoint.config, schedule)
     writes, requantised = _writes(checkpoint, trained, indexer)
     out.parent.mkdir(parents=True, exist_ok=True)
-    fresh = out.parent / f".{out.name}.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
+    new = out.parent / f".{out.name}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
     touched = {checkpoint.entries[name].file.name for name in writes}
     linked, copied = [], []
     for path in _files(checkpoint.directory):
-        target = fresh / path.relative_to(checkpoint.directory)
+        target = new / path.relative_to(checkpoint.directory)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.name in touched:
             shutil.copyfile(path.resolve(), target)
@@ -108,29 +108,35 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
             linked.append(target.name)
     for name, tensor in writes.items():
         entry = checkpoint.entries[name]
-        overwrite(entry, tensor, fresh / entry.file.name)
-    _write_words(fresh, checkpoint, settings, indexer)
-    _verify(fresh, writes)
+        overwrite(entry, tensor, new / entry.file.name)
+    _write_texts(new, checkpoint, settings, indexer)
+    _verify(new, writes)
     if out.exists():
         out.rmdir()
-    fresh.rename(out)
+    new.rename(out)
     return Exported(
-        out, tuple(sorted(touched)), tuple(linked), tuple(copied), len(writes), requantised,
-        settings, tuple(notes),
-    )  # fmt: skip
+        directory=out,
+        rewritten=tuple(sorted(touched)),
+        linked=tuple(linked),
+        copied=tuple(copied),
+        tensors=len(writes),
+        requantised=requantised,
+        settings=settings,
+        notes=tuple(notes),
+    )
 
 
 def settings_for(
-    config: Mapping[str, Any], schedule: ReuseSchedule
-) -> tuple[dict[str, Any], list[str]]:
+    config: JsonObject, schedule: ReuseSchedule
+) -> tuple[dict[str, JsonValue], list[str]]:
     """Fields of config.json that make every engine of a model run a schedule, and notes.
 
     Raises:
         DistillError: the schedule is for other layers, or no engine can be told it.
     """
     try:
-        where = layout(config)
-        native = where.native
+        base = layout(config)
+        native = base.native
     except ScheduleError as error:
         raise DistillError(str(error)) from None
     if schedule.source != schedule.nearest:
@@ -145,35 +151,35 @@ def settings_for(
             f" in layers {list(native.layer_ids[:4])}…"
         )
     everywhere = schedule.layer_ids == tuple(range(len(schedule)))
-    found: dict[str, Any] = {}
-    ours = family_of(where.model_type).dialect
+    settings: dict[str, JsonValue] = {}
+    ours = family_of(base.model_type).dialect
     notes, engines = [], (*(_LAYERS if everywhere else _C4), ours)
     for engine in engines:
         try:
-            made = export(schedule, engine=engine, native=native, enabled=True).overrides
+            fields = export(schedule, engine=engine, native=native, enabled=True).overrides
         except ScheduleError as error:
             notes.append(str(error) if str(error).startswith(engine) else f"{engine}: {error}")
             continue
-        found |= {k: v for k, v in made.items() if k not in _FREQUENCY and "freq" not in k}
+        settings |= {k: v for k, v in fields.items() if k not in _FREQUENCY and "freq" not in k}
     if everywhere:  # together, whoever reads which
-        found["index_topk_pattern"] = schedule.pattern
-        found["indexer_types"] = ["full" if full else "shared" for full in schedule.computes]
-    if not found:
+        settings["index_topk_pattern"] = schedule.pattern
+        settings["indexer_types"] = ["full" if full else "shared" for full in schedule.computes]
+    if not settings:
         raise DistillError(f"schedule {schedule}: no engine can be told it ({'; '.join(notes)})")
     for engine in engines:
         try:
-            runs = read(found, engine=engine, layers=schedule.layer_ids, native=native).schedule
+            runs = read(settings, engine=engine, layers=schedule.layer_ids, native=native).schedule
         except ScheduleError:
             continue  # named among the notes already
         if runs != schedule and not any(note.startswith(engine) for note in notes):
             notes.append(f"{engine}: would run {runs}")
-    return found, notes
+    return settings, notes
 
 
-def _same_base(facts: Mapping[str, Any], base: str, indexer: Path) -> None:
-    wanted = facts["indexer_base"].get("fingerprint")
+def _same_base(trained_on: JsonObject, base: str, indexer: Path) -> None:
+    wanted = str(trained_on.get("fingerprint") or "")
     if wanted and wanted != fingerprint(weight_files(base)):
-        name = facts["indexer_base"].get("model", "another model")
+        name = trained_on.get("model", "another model")
         raise DistillError(
             f"{indexer} was trained on {name} with weights {wanted[:12]}; those of {base} are"
             " others. Indexers fit the very model they were trained on"
@@ -197,7 +203,7 @@ def _writes(
                 f"{indexer}: {name} is {list(tensor.shape)}, the base's is {list(entry.shape)}"
             )
         if not bool(torch.isfinite(tensor).all()):
-            raise DistillError(f"{indexer}: {name} holds values that are no number")
+            raise DistillError(f"{indexer}: {name} holds NaN or infinite values")
         scale = checkpoint.scale_of(stored)
         if scale is not None:
             kind = checkpoint.read(scale).dtype
@@ -218,20 +224,20 @@ def checkpoint_names(checkpoint: Checkpoint, names: Mapping[str, Tensor]) -> dic
 
     They are the same for most families; for the others transformers knows the way back.
     """
-    found = {name: name for name in names if name in checkpoint}
-    rest = {name: tensor for name, tensor in names.items() if name not in found}
+    stored_names = {name: name for name in names if name in checkpoint}
+    rest = {name: tensor for name, tensor in names.items() if name not in stored_names}
     if not rest:
-        return found
+        return stored_names
     from transformers import AutoConfig
     from transformers.core_model_loading import revert_weight_conversion
 
-    model = without_memory(AutoConfig.from_pretrained(checkpoint.directory))
+    model = meta_model(AutoConfig.from_pretrained(checkpoint.directory))
     for name, tensor in rest.items():
         for stored in revert_weight_conversion(model, {name: tensor}):
             for spelling in (stored, stored.removeprefix("model.")):
                 if spelling in checkpoint:
-                    found[name] = spelling
-    return found
+                    stored_names[name] = spelling
+    return stored_names
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -254,8 +260,8 @@ def _link(path: Path, target: Path, copy: bool) -> bool:
     return False
 
 
-def _write_words(
-    fresh: Path, checkpoint: Checkpoint, settings: Mapping[str, Any], indexer: Path
+def _write_texts(
+    directory: Path, checkpoint: Checkpoint, settings: JsonObject, indexer: Path
 ) -> None:
     """config.json with the schedule, the cards, and where the indexers came from."""
     config = json.loads(json.dumps(checkpoint.config))
@@ -263,26 +269,26 @@ def _write_words(
     for name in _FREQUENCY:
         text.pop(name, None)  # a pattern says it all; two statements could contradict each other
     text.update(settings)
-    card = fresh / CARD_FILE
+    card = directory / CARD_FILE
     if card.is_file():
-        card.rename(fresh / BASE_CARD)
-    words = {
+        card.rename(directory / BASE_CARD)
+    texts = {
         "config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
         SCHEDULE_FILE: (indexer / SCHEDULE_FILE).read_text(encoding="utf-8"),
     }
     if (indexer / CARD_FILE).is_file():
-        words[CARD_FILE] = (indexer / CARD_FILE).read_text(encoding="utf-8")
-    for name, content in words.items():
-        (fresh / name).unlink(missing_ok=True)  # never through a link into the base
-        (fresh / name).write_text(content, encoding="utf-8")
+        texts[CARD_FILE] = (indexer / CARD_FILE).read_text(encoding="utf-8")
+    for name, content in texts.items():
+        (directory / name).unlink(missing_ok=True)  # never through a link into the base
+        (directory / name).write_text(content, encoding="utf-8")
 
 
-def _verify(fresh: Path, writes: Mapping[str, Tensor]) -> None:
+def _verify(directory: Path, writes: Mapping[str, Tensor]) -> None:
     """Read back what was written."""
-    checkpoint = Checkpoint(str(fresh))
+    checkpoint = Checkpoint(str(directory))
     for name, tensor in writes.items():
-        found = checkpoint.read(name)
-        if found.dtype != tensor.dtype or not torch.equal(
-            found.view(torch.uint8), tensor.contiguous().view(torch.uint8)
+        stored = checkpoint.read(name)
+        if stored.dtype != tensor.dtype or not torch.equal(
+            stored.view(torch.uint8), tensor.contiguous().view(torch.uint8)
         ):
             raise DistillError(f"{checkpoint.entries[name].file}: {name} reads back differently")

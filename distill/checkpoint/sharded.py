@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from distill.checkpoint.fp8 import BLOCK, dequantise
 from distill.errors import DistillError
 from distill.models.load import weight_files
+from evalkit.dsa.json_types import JsonValue
 
 INDEX_FILE = "model.safetensors.index.json"
 _FP8 = ("F8_E4M3", "F8_E5M2")
@@ -57,6 +58,21 @@ class Entry:
     size: int
 
 
+class _HeaderEntry(TypedDict):
+    """One tensor in the header of a safetensors file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+class _Quantisation(TypedDict, total=False):
+    """What is read of config.json's ``quantization_config``."""
+
+    weight_block_size: list[int] | None
+    scale_fmt: str | None
+
+
 class Checkpoint:
     """The weight files of a model directory, or of a hub model in the cache.
 
@@ -71,7 +87,7 @@ class Checkpoint:
         if not files:
             raise DistillError(f"model {name}: no safetensors files (on disk, or in the hub cache)")
         self.directory = files[0].parent
-        self.config: dict[str, Any] = _json(self.directory / "config.json")
+        self.config: dict[str, JsonValue] = _json(self.directory / "config.json")
         self.entries: dict[str, Entry] = {}
         for path in _in_use(self.directory, files):
             for tensor, entry in entries_of(path).items():
@@ -95,9 +111,8 @@ class Checkpoint:
         return self._quantisation.get("scale_fmt") == "ue8m0"
 
     @property
-    def _quantisation(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.config.get("quantization_config") or {}
-        return found
+    def _quantisation(self) -> _Quantisation:
+        return cast(_Quantisation, self.config.get("quantization_config") or {})
 
     def scale_of(self, name: str) -> str | None:
         """Name of a tensor's block scales; None where it is not block-quantised.
@@ -123,13 +138,13 @@ class Checkpoint:
         if kind is None:
             raise DistillError(f"{entry.file}: {name} is stored as {entry.dtype}: not known here")
         # Not by mapping the file: a mapping of a whole shard counts against memory limits.
-        found = torch.empty(entry.shape, dtype=kind)
-        if found.numel() * found.itemsize != entry.size:
+        tensor = torch.empty(entry.shape, dtype=kind)
+        if tensor.numel() * tensor.itemsize != entry.size:
             raise DistillError(f"{entry.file}: {name}: {entry.size} bytes for {list(entry.shape)}")
         with entry.file.open("rb") as handle:
             handle.seek(entry.start)
-            handle.readinto(memoryview(found.flatten().view(torch.uint8).numpy()))  # type: ignore[arg-type]
-        return found
+            handle.readinto(memoryview(tensor.flatten().view(torch.uint8).numpy()))  # type: ignore[arg-type]
+        return tensor
 
     def plain(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor with its block scales multiplied in; other tensors as they are stored.
@@ -145,8 +160,8 @@ class Checkpoint:
                 return dequantise(self.read(name), self.read(scale), self.block, wide)
             except ValueError as error:
                 raise DistillError(f"{self.entries[name].file}: {name}: {error}") from None
-        found = self.read(name)
-        return found.to(dtype) if dtype is not None and found.is_floating_point() else found
+        tensor = self.read(name)
+        return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
     def is_scale(self, name: str) -> bool:
         """Whether a tensor holds the block scales of another one."""
@@ -166,22 +181,24 @@ def entries_of(path: Path) -> dict[str, Entry]:
     try:
         with path.open("rb") as handle:
             (length,) = struct.unpack("<Q", handle.read(8))
-            header: dict[str, Any] = json.loads(handle.read(length))
-        found = {
+            header: dict[str, _HeaderEntry] = json.loads(handle.read(length))
+        entries = {
             name: Entry(
-                path, entry["dtype"], tuple(entry["shape"]),
+                path,
+                entry["dtype"],
+                tuple(entry["shape"]),
                 8 + length + entry["data_offsets"][0],
                 entry["data_offsets"][1] - entry["data_offsets"][0],
             )
             for name, entry in header.items()
             if name != "__metadata__"
-        }  # fmt: skip
+        }
     except (OSError, struct.error, ValueError, KeyError, TypeError) as error:
         raise DistillError(f"{path}: not a safetensors file: {error}") from None
-    end = max((entry.start + entry.size for entry in found.values()), default=0)
+    end = max((entry.start + entry.size for entry in entries.values()), default=0)
     if path.stat().st_size < end:
         raise DistillError(f"{path}: cut off: {path.stat().st_size} of {end} bytes")
-    return found
+    return entries
 
 
 def overwrite(entry: Entry, tensor: Tensor, file: Path) -> None:
@@ -199,7 +216,8 @@ def _in_use(directory: Path, files: list[Path]) -> list[Path]:
     index = directory / INDEX_FILE
     if not index.is_file():
         return files
-    names = sorted(set(_json(index).get("weight_map", {}).values()))
+    shard_of = cast(Mapping[str, str], _json(index).get("weight_map", {}))
+    names = sorted(set(shard_of.values()))
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
         raise DistillError(
@@ -208,9 +226,9 @@ def _in_use(directory: Path, files: list[Path]) -> list[Path]:
     return [directory / name for name in names]
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, JsonValue]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, JsonValue] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DistillError(f"{path}: cannot be read: {error}") from None
-    return found
+    return values

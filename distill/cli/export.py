@@ -27,7 +27,7 @@ def export(
         + (f", {done.requantised} in FP8 with new scales" if done.requantised else "")
     )
     for name, value in done.settings.items():
-        shown = value if isinstance(value, str | bool | int) else " ".join(map(str, value))
+        shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
         typer.echo(f"config.json: {name} = {shown}")
     for note in done.notes:
         typer.echo(f"note: {note}")

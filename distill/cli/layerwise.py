@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from distill.cli.common import Out, Recipe, Set, load_recipe, run_directory
+
 
 def layerwise(
-    recipe: Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/distill.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Directory; default: runs/<recipe name>.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override, for example train.steps=40.")
-    ] = None,
+    recipe: Recipe,
+    out: Out = None,
+    set_: Set = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, npu …; default: what is there.")
     ] = None,
 ) -> None:
     """`train` for models that do not fit: one decoder layer in memory, hidden states on disk."""
-    from distill.config.train import DistillConfig
+    from distill.cost.layerwise import layerwise_cost
     from distill.layerwise.pipeline import LayerwiseRun
-    from distill.layerwise.progress_bar import Screen
-    from distill.layerwise.setup import open_job
+    from distill.layerwise.setup import load_layerwise_setup
+    from distill.models.sizes import sizes_of
+    from distill.training.progress_bar import LAYERS_READ, ProgressDisplay
     from evalkit.core.console import open_console
-    from evalkit.core.recipe import load
 
-    config, where = load(recipe, DistillConfig, set_ or ()), out or Path("runs") / recipe.stem
-    where.mkdir(parents=True, exist_ok=True)
-    job = open_job(config, recipe.resolve().parent, where, device or _device())
+    config, directory = load_recipe(recipe, set_), run_directory(recipe, out)
+    setup = load_layerwise_setup(config, recipe.resolve().parent, directory, device or _device())
+    sizes, native = sizes_of(setup.model)
+    cost = layerwise_cost(sizes, native, setup.schedule, setup.trained, config, itemsize=2)
     console = open_console()
-    screen = Screen(job, console)
-    with screen.bar:
-        directory = LayerwiseRun(job, where, screen.on_event).run()
-    console.print(f"indexers: {directory}", markup=False)
+    with ProgressDisplay(setup, console, {LAYERS_READ: cost.layers_read}) as display:
+        indexer = LayerwiseRun(setup, directory, display.on_event).run()
+    console.print(f"indexers: {indexer}", markup=False)
 
 
 def _device() -> str:
     import torch
 
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return found.type if found is not None else "cpu"
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is not None:
+            return accelerator.type
+    return "cpu"

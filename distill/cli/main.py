@@ -11,7 +11,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Bring back what index reuse cost: train the indexers of the full layers, nothing else.",
+    help="Train the indexers of the full layers of an index-reuse schedule, and nothing else.",
 )
 for command in (
     train.train,

@@ -19,12 +19,13 @@ def oracle(
         bool, typer.Option("--each", help="Try every consumer alone too: minutes, not one.")
     ] = False,
 ) -> None:
-    """What an arm could give: selections that know what the consumers want, before any training."""
-    from distill.setup import open_session
-    from distill.validation.oracle_bound import ceiling_table, ceilings
+    """Upper bound with oracle selections, before any training."""
+    from distill.setup import load_training_setup
+    from distill.validation.oracle_bound import oracle_bounds, oracle_table
 
     config, console = load_recipe(recipe, set_), open_console()
-    session = open_session(config, recipe.resolve().parent, run_directory(recipe, out) / "data")
+    data_dir = run_directory(recipe, out) / "data"
+    setup = load_training_setup(config, recipe.resolve().parent, data_dir)
     with console.status("oracle selections"):
-        rows = ceilings(session, tail, each=each)
-    console.print(ceiling_table(rows, tail, str(session.schedule)))
+        bounds = oracle_bounds(setup, tail, each=each)
+    console.print(oracle_table(bounds, tail, str(setup.schedule)))

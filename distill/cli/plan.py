@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,12 @@ def plan(
     disk: Annotated[float, typer.Option(help="GB/s of the disk.")] = 2.0,
 ) -> None:
     """Memory, disk and time of a distillation, before anything runs."""
-    from distill.config.train import DistillConfig, resolve_model
-    from distill.cost.whole_model import HARDWARE, estimate, lines
+    from distill.config.train import DistillConfig
+    from distill.cost.whole_model import HARDWARE, estimate, report_lines
     from distill.errors import DistillError
-    from distill.models.sizes import shape_of, without_memory
+    from distill.models.load import resolve_checkpoint
+    from distill.models.sizes import meta_model, sizes_of
+    from evalkit.core.model_info import model_config
     from evalkit.core.recipe import load, override
 
     if hardware not in HARDWARE:
@@ -39,35 +41,22 @@ def plan(
     recipe = Path(target)
     if recipe.suffix == ".toml":
         config = load(recipe, DistillConfig, set_ or ())
-        name = model or resolve_model(config.model, recipe.resolve().parent)
+        name = model or resolve_checkpoint(config.model, recipe.resolve().parent)
     else:
         config = override({"model": target, "arm": {}}, DistillConfig, set_ or (), "plan")
         name = model or target
-    found = _configuration(name)
-    shape, native = shape_of(without_memory(found))
-    itemsize = {"float32": 4, "float16": 2, "bfloat16": 2}.get(config.dtype, _itemsize(found))
-    room, speed = HARDWARE[hardware]
-    result = estimate(shape, native, config, itemsize=itemsize)
-    for line in lines(
-        result, shape, memory=(memory or room) * devices, tflops=(tflops or speed) * devices,
-        efficiency=efficiency, disk=disk,
-    ):  # fmt: skip
-        typer.echo(line)
-
-
-def _configuration(name: str) -> Any:
-    from transformers import AutoConfig
-
-    from distill.errors import DistillError
-
     path = Path(name).expanduser()
-    try:
-        return AutoConfig.from_pretrained(path.parent if path.name == "config.json" else name)
-    except (OSError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistillError(f"model {name}: no configuration: {first}") from None
-
-
-def _itemsize(config: Any) -> int:
-    dtype = getattr(config, "dtype", None)
-    return int(getattr(dtype, "itemsize", 2) or 2)
+    configuration = model_config(str(path.parent) if path.name == "config.json" else name)
+    sizes, native = sizes_of(meta_model(configuration))
+    stored = int(getattr(getattr(configuration, "dtype", None), "itemsize", 2) or 2)
+    itemsize = {"float32": 4, "float16": 2, "bfloat16": 2}.get(config.dtype, stored)
+    device_memory, device_tflops = HARDWARE[hardware]
+    for line in report_lines(
+        estimate(sizes, native, config, itemsize=itemsize),
+        sizes,
+        memory=(memory or device_memory) * devices,
+        tflops=(tflops or device_tflops) * devices,
+        efficiency=efficiency,
+        disk=disk,
+    ):
+        typer.echo(line)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distill.cli.common import Out, Recipe, Set, load_recipe, run_directory
-from distill.errors import EvalkitError
+from distill.errors import DistillError, first_line
 from evalkit.core.console import open_console
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from distill.config.train import DistillConfig
 
 
@@ -23,38 +25,40 @@ def train(
         bool, typer.Option("--evaluate", help="Then run the recipe's evaluation.")
     ] = False,
 ) -> None:
-    """Distil an arm: start, gradient, choice; the same command resumes an interrupted run."""
-    from distill.setup import open_session
+    """Initialise, train, select a checkpoint; the same command resumes an interrupted run."""
+    from distill.setup import load_training_setup
     from distill.training import evaluation_recipe, fsdp
     from distill.training.artifacts import save
-    from distill.training.progress_bar import Screen
+    from distill.training.progress_bar import CANDIDATES, STEPS, ProgressDisplay
     from distill.training.trainer import Trainer
 
-    config, where = load_recipe(recipe, set_), run_directory(recipe, out)
-    evaluation_recipe.check(config, recipe.resolve().parent)
-    accelerator = _accelerator(config, where)
+    config, directory = load_recipe(recipe, set_), run_directory(recipe, out)
+    base_dir = recipe.resolve().parent
+    evaluation_recipe.check(config, base_dir)
+    accelerator = make_accelerator(config, directory)
     console = open_console(quiet=not accelerator.is_main_process)
-    session = open_session(
-        config, recipe.resolve().parent, where / "data",
+    setup = load_training_setup(
+        config,
+        base_dir,
+        directory / "data",
         device="cpu" if fsdp.wanted() else accelerator.device,
         first=lambda: accelerator.is_local_main_process,
         wait=accelerator.wait_for_everyone,
-    )  # fmt: skip
+    )
     if fsdp.wanted():
-        fsdp.shard(session, accelerator.device)
-    for warning in session.warnings:
-        console.print(f"warning: {warning}", style="yellow")
-    with Screen(session, console) as screen:
-        trainer = Trainer(session, where, accelerator, screen.on_event)
+        fsdp.shard(setup, accelerator.device)
+    bars = {STEPS: config.train.steps}
+    if config.student.start == "closed_form":
+        bars = {CANDIDATES: len(setup.trained) * config.closed_form.rounds} | bars
+    with ProgressDisplay(setup, console, bars) as display:
+        trainer = Trainer(setup, directory, accelerator, display.on_event)
         trainer.run()
     if accelerator.is_main_process:
-        directory = save(session, trainer.best, trainer.progress, where)
-        screen.summary(trainer.progress)
-        console.print(f"indexers: {directory}")
+        indexer = save(setup, trainer.best, trainer.state, directory)
+        display.summary(trainer.state)
+        console.print(f"indexers: {indexer}")
         if config.evaluation is not None:
-            command = evaluation_recipe.command(
-                config, session.name, recipe.resolve().parent, directory, where
-            )
+            command = evaluation_recipe.command(config, setup.name, base_dir, indexer, directory)
             if evaluate:
                 evaluation_recipe.run(command)
             else:
@@ -63,7 +67,12 @@ def train(
         accelerator.end_training()
 
 
-def _accelerator(config: DistillConfig, out: Path) -> Any:
+def make_accelerator(config: DistillConfig, out: Path) -> Accelerator:
+    """The accelerator of a recipe, its trackers begun.
+
+    Raises:
+        DistillError: a precision or tracker is not to be had here.
+    """
     from accelerate import Accelerator
 
     wanted = list(config.train.trackers)
@@ -73,11 +82,11 @@ def _accelerator(config: DistillConfig, out: Path) -> Any:
             log_with=wanted or None,
             project_dir=str(out),
         )
-    except ValueError as error:  # a precision or tracker that is not to be had here
-        raise EvalkitError(f"train: {str(error).splitlines()[0]}") from None
+    except ValueError as error:
+        raise DistillError(f"train: {first_line(error)}") from None
     missing = set(wanted) - {str(tracker) for tracker in accelerator.log_with}
     if missing:
-        raise EvalkitError(
+        raise DistillError(
             f"train.trackers: {', '.join(sorted(missing))} is not installed; metrics.jsonl is"
             " always written"
         )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from distill.errors import DistillError
+from distill.config.losses import LossConfig, default_losses, losses_from_kl_share
 from evalkit.config.schedule import ScheduleConfig
 from evalkit.core.recipe import Strict
 
@@ -66,7 +65,7 @@ class DataConfig(Strict):
         source: where it comes from.
         length: tokens of a sequence.
         train: sequences to train on; used again in another order when they run out.
-        held_out: sequences for probes and for the choice of the checkpoint.
+        held_out: sequences for the held-out metrics and for the choice of the checkpoint.
         calibration: sequences for the closed form: sums and choice of candidates.
         pack: ``single`` keeps every sequence within one document (long ones are cut, the end is
             padded); ``join`` fills sequences with whole documents, an end-of-text token between.
@@ -101,12 +100,12 @@ class StudentConfig(Strict):
     Attributes:
         start: ``closed_form`` (a consumer's indexer re-expressed on this layer's inputs),
             ``own`` (the full layer's indexer as it is) or ``random``.
-        first: ``keep`` leaves the first full layer's indexer alone, ``train`` does not.
+        first_layer: ``keep`` leaves the first full layer's indexer as it is, ``train`` does not.
         tensors: first names of the indexer's tensors that train (``wq_b`` …); empty: all.
     """
 
     start: Literal["closed_form", "own", "random"] = "closed_form"
-    first: Literal["keep", "train"] = "keep"
+    first_layer: Literal["keep", "train"] = "keep"
     tensors: tuple[str, ...] = ()
 
 
@@ -124,25 +123,17 @@ class TeacherConfig(Strict):
     combine: Literal["mean", "mixture"] = "mean"
 
 
-class LossConfig(Strict):
-    """λ·KL + (1−λ)·ListMLE on sampled query rows.
+class QueriesConfig(Strict):
+    """Which query positions train.
 
     Attributes:
-        kl_share: λ.
-        list_length: m of ListMLE, in multiples of the model's index_topk.
-        positions: weights of the list's positions.
-        band: half width of the band around the border, in multiples of index_topk.
-        rows: query rows per sequence and phase.
-        decode_share: for schedules with a lag in decode only, the share of the rows that are
-            decode rows.
-        chunk_elements: upper bound of one [B, rows, T] block of scores.
+        per_sequence: query positions per sequence and phase.
+        decode_share: for schedules with a lag in decode only, the share of them that are decode
+            positions.
+        chunk_elements: upper bound of one [B, queries, T] block of scores; memory, not numbers.
     """
 
-    kl_share: float = Field(default=1.0, ge=0, le=1)
-    list_length: float = Field(default=2.0, gt=0)
-    positions: Literal["uniform", "discount", "band"] = "uniform"
-    band: float = Field(default=0.5, gt=0)
-    rows: int = Field(default=64, ge=1)
+    per_sequence: int = Field(default=64, ge=1)
     decode_share: float = Field(default=0.5, gt=0, lt=1)
     chunk_elements: int = Field(default=2**22, ge=1)
 
@@ -182,15 +173,15 @@ class TrainConfig(Strict):
         batch: sequences per step, over all processes.
         micro_batch: sequences per forward.
         lr: peak learning rate (AdamW).
-        warmup: steps to the peak.
-        decay: last share of the steps, in which the rate falls to `floor` of the peak.
-        floor: see `decay`.
+        warmup_steps: linear warm-up to the peak.
+        decay_ratio: last share of the steps, in which the rate falls linearly to `min_lr_ratio`.
+        min_lr_ratio: learning rate at the end, as a share of the peak.
         weight_decay: of AdamW.
-        clip: bound of the gradient norm of one full layer's indexer; 0 turns it off.
-        seed: of rows, order of the text, prompt boundaries and random starts.
+        max_grad_norm: bound of the gradient norm of one full layer's indexer; 0 turns it off.
+        seed: of query positions, order of the text, prompt lengths and random starts.
         precision: ``no``, ``bf16`` or ``fp16`` autocast of the forwards; scores are fp32.
-        evaluate_every: steps between looks at the held-out text.
-        patience: looks without improvement before training stops; 0 turns it off.
+        evaluate_every: steps between evaluations on the held-out text.
+        patience: evaluations without improvement before training stops; 0 turns it off.
         save_every: steps between resumable states.
         trackers: accelerate trackers (tensorboard, wandb, trackio); metrics.jsonl is always there.
     """
@@ -200,11 +191,11 @@ class TrainConfig(Strict):
     batch: int = Field(default=4, ge=1)
     micro_batch: int = Field(default=4, ge=1)
     lr: float = Field(default=1e-3, gt=0)
-    warmup: int = Field(default=10, ge=0)
-    decay: float = Field(default=0.4, ge=0, le=1)
-    floor: float = Field(default=0.02, ge=0, le=1)
+    warmup_steps: int = Field(default=10, ge=0)
+    decay_ratio: float = Field(default=0.4, ge=0, le=1)
+    min_lr_ratio: float = Field(default=0.02, ge=0, le=1)
     weight_decay: float = Field(default=0.0, ge=0)
-    clip: float = Field(default=1.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, ge=0)
     seed: int = 0
     precision: Literal["no", "bf16", "fp16"] = "no"
     evaluate_every: int = Field(default=20, ge=1)
@@ -224,6 +215,17 @@ class DistillConfig(Strict):
         arm: the schedule that the students are to serve.
     """
 
+    renamed: ClassVar = {
+        "student.first": "student.first_layer",
+        "loss.rows": "queries.per_sequence",
+        "loss.decode_share": "queries.decode_share",
+        "loss.chunk_elements": "queries.chunk_elements",
+        "train.warmup": "train.warmup_steps",
+        "train.decay": "train.decay_ratio",
+        "train.floor": "train.min_lr_ratio",
+        "train.clip": "train.max_grad_norm",
+    }
+
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     evaluation: str | None = None
@@ -232,25 +234,31 @@ class DistillConfig(Strict):
     data: DataConfig = DataConfig()
     student: StudentConfig = StudentConfig()
     teacher: TeacherConfig = TeacherConfig()
-    loss: LossConfig = LossConfig()
+    loss: tuple[LossConfig, ...] = Field(default_factory=default_losses)
+    queries: QueriesConfig = QueriesConfig()
     closed_form: ClosedFormConfig = ClosedFormConfig()
     choice: ChoiceConfig = ChoiceConfig()
     train: TrainConfig = TrainConfig()
 
+    @classmethod
+    def upgrade(cls, data: dict[str, Any]) -> list[tuple[str, str]]:
+        """Also turn the `[loss]` section of 0.1 into `[[loss]]` entries."""
+        used = super().upgrade(data)
+        section = data.get("loss")
+        if isinstance(section, dict):
+            used += [("loss.kl_share", "[[loss]] with kind and weight")] * ("kl_share" in section)
+            data["loss"] = losses_from_kl_share(section)
+        return used
+
+    @model_validator(mode="after")
+    def _losses_train(self) -> DistillConfig:
+        kinds = [entry.kind for entry in self.loss]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError(f"loss: give each kind once, got {', '.join(kinds)}")
+        if not any(entry.weight > 0 for entry in self.loss):
+            raise ValueError("loss: no loss has a weight above 0, so that nothing would train")
+        return self
+
 
 MILD = Fraction(1, 4)
-
-
-def resolve_model(name: str, base_dir: Path) -> str:
-    """A model directory relative to the recipe as an absolute path; anything else is a hub id.
-
-    Raises:
-        DistillError: it looks like a path and is not there.
-    """
-    path = Path(name).expanduser()
-    candidate = path if path.is_absolute() else base_dir / path
-    if candidate.is_dir():
-        return str(candidate.resolve())
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise DistillError(f"model {name}: no such directory ({candidate})")
-    return name
+"""Retentions from here on may need no distillation."""

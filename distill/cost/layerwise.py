@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distill.config.train import DistillConfig
-from distill.models.sizes import Shape
-from distill.objective.query_sampling import two_phases
+from distill.models.sizes import ModelSizes
+from distill.objective.query_sampling import has_two_phases
+from distill.objective.teacher_assignment import consumers_of
 from evalkit.dsa import ReuseSchedule
 
 FP32 = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LayerwiseCost:
     """What lies on disk at once, and what is read.
 
     Attributes:
         disk: bytes by what takes them.
-        opened: decoder layers that are read, the same one again included.
-        read: bytes of those layers, and of hidden states read and written.
-        looks: states of a student that are kept to be compared.
+        layers_read: decoder layers that are read, the same one again included.
+        bytes_read: of those layers, and of hidden states read and written.
+        evaluations: states of a student that are kept to be compared.
     """
 
     disk: dict[str, int]
-    opened: int
-    read: int
-    looks: int
+    layers_read: int
+    bytes_read: int
+    evaluations: int
 
 
-def layerwise(
-    shape: Shape, native: ReuseSchedule, schedule: ReuseSchedule, trained: tuple[int, ...],
-    config: DistillConfig, itemsize: int,
-) -> Reading:  # fmt: skip
+def layerwise_cost(
+    sizes: ModelSizes,
+    native: ReuseSchedule,
+    schedule: ReuseSchedule,
+    trained: tuple[int, ...],
+    config: DistillConfig,
+    itemsize: int,
+) -> LayerwiseCost:
     """The estimate for a recipe.
 
     Args:
-        shape: of the model.
+        sizes: of the model.
         native: the model's own schedule.
         schedule: the arm.
         trained: full layers (ordinals) whose indexers train.
@@ -44,52 +50,51 @@ def layerwise(
         itemsize: bytes per weight and activation of the frozen model.
     """
     data, train, length = config.data, config.train, config.data.length
-    draws, on_policy = train.steps * train.batch, train.states == "on_policy"
-    teachers = {f: {native.source[c] for c in served(schedule, f)} for f in trained}
+    draws = train.steps * train.batch
+    on_policy = train.states == "on_policy"
+    teachers = {f: {native.source[c] for c in consumers_of(schedule, f)} for f in trained}
     most = max(map(len, teachers.values()))
-    looks = 1 + -(-train.steps // train.evaluate_every)
-    closed = config.student.start == "closed_form"
+    evaluations = 1 + -(-train.steps // train.evaluate_every)
+    closed_form = config.student.start == "closed_form"
     by_logits = config.choice.checkpoint == "logit_kl"
-    compared = [data.calibration * (1 + most)] * closed + [data.held_out * looks] * by_logits
+    # sequences times states, for every comparison by final logits at one full layer
+    compared = [data.calibration * (1 + most)] * closed_form
+    compared += [data.held_out * evaluations] * by_logits
     drawn = min(data.train, draws)
-    kept = data.held_out + drawn + data.calibration * closed
-    judged = data.calibration * closed + data.held_out * by_logits
-    taught = draws if two_phases(schedule) else drawn  # under a lag every draw is carried
+    kept = data.held_out + drawn + data.calibration * closed_form
+    to_the_end = data.calibration * closed_form + data.held_out * by_logits
+    taught = draws if has_two_phases(schedule) else drawn  # under a lag every draw is carried
     carried = kept - drawn + taught * on_policy
     tried = max(compared, default=0)
 
-    ids, layers = schedule.layer_ids, shape.layers
-    original, arm = ids[max(map(max, teachers.values()))] + 1, ids[trained[-1]]
-    behind = sum(layers - ids[f] for f in trained)
-    opened = original + arm + layers * (judged > 0) + behind * len(compared)
-    opened += len(trained) * 2
-    walked = original * kept + arm * carried + layers * 2 * judged + behind * sum(compared)
+    ids, layers = schedule.layer_ids, sizes.layers
+    original = ids[max(max(each) for each in teachers.values())] + 1
+    arm = ids[trained[-1]]
+    after = sum(layers - ids[f] for f in trained)
+    layers_read = original + arm + layers * (to_the_end > 0) + after * len(compared)
+    layers_read += len(trained) * 2
+    moved = original * kept + arm * carried + layers * 2 * to_the_end + after * sum(compared)
 
-    waiting = carried if on_policy else kept * _span(teachers, len(schedule))
-    row = (shape.heads * shape.width + shape.heads) * FP32
-    states = shape.hidden * length * itemsize
-    return Reading(
+    waiting = carried if on_policy else kept * _most_waiting(teachers, len(schedule))
+    sequences = kept + carried + 2 * to_the_end + tried
+    query = (sizes.heads * sizes.width + sizes.heads) * FP32
+    keys = kept * length // sizes.ratio * sizes.width * FP32
+    hidden = sizes.hidden * length * itemsize
+    by_layer = (sizes.parameters - sizes.outside) // layers
+    return LayerwiseCost(
         disk={
-            "hidden states": (kept + carried + 2 * judged + tried) * states,
-            "inputs of the full layer": waiting * length * (shape.hidden + shape.latent) * itemsize,
-            "teachers": most * (kept * length // shape.ratio * shape.width * FP32
-            + draws * config.loss.rows * row),
-            "selections": (kept + carried + 2 * judged + tried)
-            * length * min(shape.topk, length) * FP32,
+            "hidden states": sequences * hidden,
+            "inputs of the full layer": waiting * length * (sizes.hidden + sizes.latent) * itemsize,
+            "teachers": most * (keys + draws * config.queries.per_sequence * query),
+            "selections": sequences * length * min(sizes.topk, length) * FP32,
         },
-        opened=opened,
-        read=opened * ((shape.parameters - shape.outside) // layers) * itemsize
-        + 2 * walked * states,
-        looks=looks,
-    )  # fmt: skip
+        layers_read=layers_read,
+        bytes_read=layers_read * by_layer * itemsize + 2 * moved * hidden,
+        evaluations=evaluations,
+    )
 
 
-def served(schedule: ReuseSchedule, layer: int) -> set[int]:
-    """Layers that read the selection of a full layer, in either phase."""
-    return {*schedule.consumers(layer, "prefill"), *schedule.consumers(layer, "decode")}
-
-
-def _span(teachers: dict[int, set[int]], layers: int) -> int:
+def _most_waiting(teachers: Mapping[int, set[int]], layers: int) -> int:
     """Full layers whose inputs wait at once for the last layer that teaches them."""
-    ends = {f: max(some) for f, some in teachers.items()}
-    return max(sum(f <= at <= end for f, end in ends.items()) for at in range(layers))
+    last = {f: max(each) for f, each in teachers.items()}
+    return max(sum(f <= at <= end for f, end in last.items()) for at in range(layers))

@@ -1,6 +1,6 @@
 """`distill plan`: memory, disk and time of a distillation, before anything runs.
 
-Parameter counts are those of the model that the configuration makes (built without memory).
+Parameter counts are those of the model that the configuration makes (on the meta device).
 Everything else is arithmetic over the recipe; the formulas are in docs/distillation-scale.md.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distill.config.train import DistillConfig
-from distill.cost.layerwise import FP32, layerwise, served
-from distill.models.load import trained_layers
-from distill.models.sizes import Shape
+from distill.cost.layerwise import FP32, layerwise_cost
+from distill.models.sizes import ModelSizes
+from distill.objective.teacher_assignment import consumers_of, trained_layers
 from evalkit.dsa import ReuseSchedule
 
 FP64 = 8
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
-BLOCKS = 6  # [B, rows, keys] blocks of one chunk that live at once, forward and backward
+BLOCKS = 6  # [B, queries, keys] blocks of one chunk that live at once, forward and backward
 
 # name -> (memory of one device in GiB, dense bf16 TFLOP/s as its maker states)
 HARDWARE = {
@@ -29,7 +29,7 @@ HARDWARE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """What a distillation needs, in bytes, FLOP and seconds.
 
     Attributes:
@@ -40,8 +40,8 @@ class Estimate:
         streamed: bytes by what takes them, one layer at a time.
         disk: bytes on disk by what takes them, one layer at a time.
         output: bytes of indexer.safetensors.
-        opened: how often a layer is read, one layer at a time.
-        read: bytes read and written then.
+        layers_read: how often a layer is read, one layer at a time.
+        bytes_read: read and written then.
         flop: by what takes it.
     """
 
@@ -52,86 +52,89 @@ class Estimate:
     streamed: dict[str, int]
     disk: dict[str, int]
     output: int
-    opened: int
-    read: int
+    layers_read: int
+    bytes_read: int
     flop: dict[str, float]
 
 
 def estimate(
-    shape: Shape, native: ReuseSchedule, config: DistillConfig, *, itemsize: int = 2
-) -> Estimate:
+    sizes: ModelSizes, native: ReuseSchedule, config: DistillConfig, *, itemsize: int = 2
+) -> CostEstimate:
     """Memory, disk and FLOP of a recipe on a model.
 
     Args:
-        shape: from `shape_of`.
+        sizes: from `sizes_of`.
         native: the model's own schedule.
         config: the recipe.
         itemsize: bytes per weight and activation of the frozen model.
     """
     schedule = config.arm.schedule(native)
-    trained = trained_layers(schedule, config.student.first)
-    consumers = {f: len(served(schedule, f)) for f in trained}
+    trained = trained_layers(schedule, config.student.first_layer)
+    consumers = {f: len(consumers_of(schedule, f)) for f in trained}
     data, train = config.data, config.train
-    parts = {"one chunk of scores": config.loss.chunk_elements * FP32 * BLOCKS}
+    parts = {"one chunk of scores": config.queries.chunk_elements * FP32 * BLOCKS}
     if config.student.start == "closed_form":
-        parts["closed form: sums and candidates"] = _closed_form(shape, max(consumers.values()))
-    students = shape.indexer * ADAM
-    streamed = layerwise(shape, native, schedule, trained, config, itemsize)
-    return Estimate(
+        parts["closed form: sums and candidates"] = _closed_form(sizes, max(consumers.values()))
+    students = sizes.indexer * ADAM
+    streamed = layerwise_cost(sizes, native, schedule, trained, config, itemsize)
+    return CostEstimate(
         schedule=schedule,
         trained=trained,
         tokens=train.steps * train.batch * data.length,
         in_memory={
-            "model": shape.parameters * itemsize,
+            "model": sizes.parameters * itemsize,
             f"{len(trained)} students, gradients, AdamW": students * len(trained),
-            "micro-batch": _micro_batch(shape, config, sum(consumers.values()), itemsize),
+            "micro-batch": _micro_batch(sizes, config, sum(consumers.values()), itemsize),
             **parts,
         },
         streamed={
-            "one layer (twice while it loads)": 2 * shape.largest_layer * itemsize,
-            "one student, gradients, AdamW, its states looked at": students
-            + shape.indexer * FP32 * streamed.looks,
-            "micro-batch": _micro_batch(shape, config, max(consumers.values()), itemsize),
+            "one layer (twice while it loads)": 2 * sizes.largest_layer * itemsize,
+            "one student, gradients, AdamW, its states to compare": students
+            + sizes.indexer * FP32 * streamed.evaluations,
+            "micro-batch": _micro_batch(sizes, config, max(consumers.values()), itemsize),
             **parts,
         },
         disk=streamed.disk,
-        read=streamed.read,
-        opened=streamed.opened,
-        output=shape.indexer * itemsize * len(trained),
-        flop=_flop(shape, native, schedule, consumers, config),
-    )  # fmt: skip
+        layers_read=streamed.layers_read,
+        bytes_read=streamed.bytes_read,
+        output=sizes.indexer * itemsize * len(trained),
+        flop=_flop(sizes, native, schedule, consumers, config),
+    )
 
 
-def _closed_form(shape: Shape, consumers: int) -> int:
+def _closed_form(sizes: ModelSizes, consumers: int) -> int:
     """Per consumer a candidate, its indexer and sums in fp64; the inputs' products in fp64."""
-    products = shape.hidden**2 + shape.latent**2
-    return consumers * shape.indexer * (FP32 + FP32 + FP64) + products * FP64
+    products = sizes.hidden**2 + sizes.latent**2
+    return consumers * sizes.indexer * (FP32 + FP32 + FP64) + products * FP64
 
 
-def _micro_batch(shape: Shape, config: DistillConfig, taught: int, itemsize: int) -> int:
+def _micro_batch(sizes: ModelSizes, config: DistillConfig, taught: int, itemsize: int) -> int:
     """Hidden states, selections, and projections of the student and all teachers."""
     batch, length = config.train.micro_batch, config.data.length
-    keys = length // shape.ratio * shape.width * FP32
-    rows = config.loss.rows * (shape.heads * shape.width + shape.heads) * FP32
-    states = 8 * length * shape.hidden * itemsize + 2 * length * min(shape.topk, length) * 8
-    return batch * (states + (taught + 3) * (keys + rows))
+    keys = length // sizes.ratio * sizes.width * FP32
+    queries = config.queries.per_sequence * (sizes.heads * sizes.width + sizes.heads) * FP32
+    states = 8 * length * sizes.hidden * itemsize + 2 * length * min(sizes.topk, length) * 8
+    return batch * (states + (taught + 3) * (keys + queries))
 
 
 def _flop(
-    shape: Shape, native: ReuseSchedule, schedule: ReuseSchedule, consumers: dict[int, int],
+    sizes: ModelSizes,
+    native: ReuseSchedule,
+    schedule: ReuseSchedule,
+    consumers: dict[int, int],
     config: DistillConfig,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     data, train = config.data, config.train
     length, draws = data.length, train.steps * train.batch
-    pair = 2.0 * shape.heads * shape.width  # one query row against one key
-    scan = pair * length / 2 / shape.ratio  # a token's row, causal mean
+    pair = 2.0 * sizes.heads * sizes.width  # one query against one key
+    scan = pair * length / 2 / sizes.ratio  # one query against its keys, causal mean
 
     def forward(full: int) -> float:
-        sparse = 2.0 * shape.attention * min(shape.topk, length / 2) * shape.layers
-        return 2.0 * shape.active + sparse + full * scan
+        sparse = 2.0 * sizes.attention * min(sizes.topk, length / 2) * sizes.layers
+        return 2.0 * sizes.active + sparse + full * scan
 
     originals, arms = forward(sum(native.computes)), forward(sum(schedule.computes))
-    looks = 2 + train.steps // train.evaluate_every
+    evaluations = 2 + train.steps // train.evaluate_every
     on_policy = train.states == "on_policy"
     trials = 0.0
     if config.student.start == "closed_form":
@@ -139,7 +142,7 @@ def _flop(
             data.calibration * length * ((1 + n) * arms + originals + arms)
             for n in consumers.values()
         )
-    student = draws * config.loss.rows * pair * length / 2 / shape.ratio
+    student = draws * config.queries.per_sequence * pair * length / 2 / sizes.ratio
     return {
         "forwards of the original": draws * length * originals,
         "forwards of the arm": draws * length * (arms if on_policy else originals),
@@ -147,51 +150,58 @@ def _flop(
             student * (3 + n) for n in consumers.values()
         ),
         "closed form and its choice": trials,
-        "looks at held-out text": looks * data.held_out * length * (originals + arms),
+        "held-out evaluations": evaluations * data.held_out * length * (originals + arms),
     }
 
 
-def lines(
-    found: Estimate, shape: Shape, *, memory: float, tflops: float, efficiency: float, disk: float
+def report_lines(
+    cost: CostEstimate,
+    sizes: ModelSizes,
+    *,
+    memory: float,
+    tflops: float,
+    efficiency: float,
+    disk: float,
 ) -> Iterator[str]:
     """The estimate in words.
 
     Args:
-        found: from `estimate`.
-        shape: of the model.
+        cost: from `estimate`.
+        sizes: of the model.
         memory: of the hardware, in GiB.
         tflops: peak of the hardware.
         efficiency: share of it that is reached.
         disk: read and write rate in GB/s.
     """
-    ids = [found.schedule.layer_ids[i] for i in found.trained]
-    share = shape.indexer * len(ids) / shape.parameters
-    yield f"arm {found.schedule}: the indexers of layers {', '.join(map(str, ids))} train"
+    ids = [cost.schedule.layer_ids[i] for i in cost.trained]
+    share = sizes.indexer * len(ids) / sizes.parameters
+    yield f"arm {cost.schedule}: the indexers of layers {', '.join(map(str, ids))} train"
     yield (
-        f"{shape.indexer * len(ids):,} of {shape.parameters:,} parameters ({share:.2%});"
-        f" indexer.safetensors {_bytes(found.output)}"
+        f"{sizes.indexer * len(ids):,} of {sizes.parameters:,} parameters ({share:.2%});"
+        f" indexer.safetensors {_bytes(cost.output)}"
     )
     for title, parts in (
-        ("memory, whole model", found.in_memory), ("memory, layer by layer", found.streamed),
-        ("disk, layer by layer", found.disk),
-    ):  # fmt: skip
+        ("memory, whole model", cost.in_memory),
+        ("memory, layer by layer", cost.streamed),
+        ("disk, layer by layer", cost.disk),
+    ):
         total = sum(parts.values())
         fits = ""
         if title.startswith("memory"):
             fits = f": {'fits' if total <= memory * 2**30 else 'does not fit'} {memory:g} GiB"
         yield f"{title}: {_bytes(total)}{fits}"
         yield from (f"  {_bytes(size):>10}  {name}" for name, size in parts.items())
-    total_flop = sum(found.flop.values())
+    total_flop = sum(cost.flop.values())
     yield f"time, whole model: {_time(total_flop / (tflops * 1e12 * efficiency))} for" + (
-        f" {found.tokens:,} tokens at {efficiency:.0%} of {tflops:g} TFLOP/s"
+        f" {cost.tokens:,} tokens at {efficiency:.0%} of {tflops:g} TFLOP/s"
     )
-    for name, flop in found.flop.items():
+    for name, flop in cost.flop.items():
         if flop:
             yield f"  {flop / total_flop:>9.0%}  {name}"
     yield (
         f"time, layer by layer: forwards once per text instead of once per step; a layer is read"
-        f" {found.opened} times, with states {_bytes(found.read)} to read and write:"
-        f" {_time(found.read / (disk * 1e9))} at {disk:g} GB/s"
+        f" {cost.layers_read} times, with states {_bytes(cost.bytes_read)} to read and write:"
+        f" {_time(cost.bytes_read / (disk * 1e9))} at {disk:g} GB/s"
     )
 
 

@@ -22,6 +22,11 @@ class Batch:
     valid: Tensor
     first: int = 0
 
+    @property
+    def own_draws(self) -> range:
+        """The draws that are made for held-out and calibration text: the sequences' numbers."""
+        return range(self.first, self.first + len(self.ids))
+
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
         return replace(self, ids=self.ids.to(device), valid=self.valid.to(device))

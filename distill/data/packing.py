@@ -10,12 +10,11 @@ Splits are filled in the order calibration, held_out, train, and no document is 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -24,11 +23,15 @@ from torch import Tensor
 
 from distill.config.train import DataConfig
 from distill.data.batch import Batch
+from distill.data.ngram_filter import NgramFilter
 from distill.data.sources import Document, documents
 from distill.errors import DistillError
 from evalkit.core.files import write_atomic, writing
 from evalkit.core.recipe import canonical_hash
 from evalkit.dsa.files import file_sha256, replacing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SPLITS = ("calibration", "held_out", "train")
 TOKENS_FILE, FACTS_FILE = "tokens.safetensors", "data.json"
@@ -66,8 +69,32 @@ class Split:
         ]
 
 
+class DataIdentity(TypedDict):
+    """Everything that decides which tokens a data set holds."""
+
+    config: dict[str, object]
+    tokenizer_sha256: str
+    excluded_ngrams_sha256: str | None
+
+
+class DataFacts(TypedDict):
+    """data.json.
+
+    Attributes:
+        identity: see `DataIdentity`.
+        counts: documents read, excluded, too short.
+        tokens_sha256: of the tokens file.
+        tokens: by split.
+    """
+
+    identity: DataIdentity
+    counts: dict[str, int]
+    tokens_sha256: str
+    tokens: dict[str, int]
+
+
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class PackedText:
     """A packed data set.
 
     Attributes:
@@ -76,64 +103,79 @@ class Sequences:
     """
 
     splits: dict[str, Split]
-    facts: dict[str, Any]
+    facts: DataFacts
 
     @property
     def sha256(self) -> str:
         """Of the tokens."""
-        return str(self.facts["tokens_sha256"])
+        return self.facts["tokens_sha256"]
 
 
 def prepare(
-    config: DataConfig, tokenizer: Any, base_dir: Path, directory: Path, forbidden: Forbidden | None
-) -> Sequences:
+    config: DataConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    base_dir: Path,
+    directory: Path,
+    exclude: NgramFilter | None,
+) -> PackedText:
     """Read the data directory, or make it first.
 
     Raises:
         DistillError: it was made with other settings or is damaged, or the text is too little.
     """
-    wanted = identity(config, tokenizer, forbidden)
+    identity = identity_of(config, tokenizer, exclude)
     if (directory / FACTS_FILE).is_file():
-        return _read(directory, wanted)
+        return _read(directory, identity)
     stream = documents(config, tokenizer, base_dir)
-    splits, counts = pack(stream, config, tokenizer, forbidden)
+    splits, counts = pack(stream, config, tokenizer, exclude)
     tensors: dict[str, Tensor] = {}
     for name, split in splits.items():
         tensors |= {f"{name}.ids": split.ids, f"{name}.lengths": split.lengths}
-    with writing(directory), replacing(directory / TOKENS_FILE) as fresh:
-        save_file(tensors, fresh)
-    facts = {
-        "identity": wanted,
-        "counts": counts,
-        "tokens_sha256": file_sha256(directory / TOKENS_FILE),
-    }
-    facts["tokens"] = {name: int(split.lengths.sum()) for name, split in splits.items()}
+    with writing(directory), replacing(directory / TOKENS_FILE) as new_file:
+        save_file(tensors, new_file)
+    facts = DataFacts(
+        identity=identity,
+        counts=counts,
+        tokens_sha256=file_sha256(directory / TOKENS_FILE),
+        tokens={name: int(split.lengths.sum()) for name, split in splits.items()},
+    )
     text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
     write_atomic(directory / FACTS_FILE, text)
-    return Sequences(splits, facts)
+    return PackedText(splits, facts)
 
 
-def identity(config: DataConfig, tokenizer: Any, forbidden: Forbidden | None) -> dict[str, Any]:
+def identity_of(
+    config: DataConfig, tokenizer: PreTrainedTokenizerBase, exclude: NgramFilter | None
+) -> DataIdentity:
     """Everything that decides which tokens a data set holds."""
-    return {
-        "config": config.model_dump(mode="json"),
-        "tokenizer_sha256": tokenizer_hash(tokenizer),
-        "excluded_ngrams_sha256": forbidden.sha256 if forbidden else None,
-    }
+    return DataIdentity(
+        config=config.model_dump(mode="json"),
+        tokenizer_sha256=tokenizer_behaviour_hash(tokenizer),
+        excluded_ngrams_sha256=exclude.sha256 if exclude else None,
+    )
 
 
-def tokenizer_hash(tokenizer: Any) -> str:
-    """sha256 of the vocabulary with its ids and of a few encodings."""
+def tokenizer_behaviour_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """sha256 of the vocabulary with its ids and of a few encodings, as data.json has always had it.
+
+    Not the hash of `evalkit.prompts`, which covers the tokenizer's definition: that one changes
+    with the form in which a release writes it, and would refuse packed text that is the same.
+    """
     probe = "The quick brown fox, 1234 – ünïcode.\n"
     facts = {"vocab": tokenizer.get_vocab(), "probe": tokenizer.encode(probe)}
     return canonical_hash(facts)
 
 
-def _read(directory: Path, wanted: dict[str, Any]) -> Sequences:
-    facts = json.loads((directory / FACTS_FILE).read_text(encoding="utf-8"))
-    if facts.get("identity") != wanted:
-        old = facts.get("identity", {})
-        changed = [k for k in wanted if old.get(k) != wanted[k]]
+def _read(directory: Path, identity: DataIdentity) -> PackedText:
+    try:
+        facts: DataFacts = json.loads((directory / FACTS_FILE).read_text(encoding="utf-8"))
+        before = dict(facts["identity"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DistillError(
+            f"{directory / FACTS_FILE}: damaged, remove {directory}: {error}"
+        ) from None
+    changed = [key for key, value in identity.items() if before.get(key) != value]
+    if changed:
         raise DistillError(
             f"{directory} was made with another {' and '.join(changed)}: remove it, or use another"
             " --out"
@@ -145,45 +187,14 @@ def _read(directory: Path, wanted: dict[str, Any]) -> Sequences:
     except (OSError, SafetensorError) as error:
         raise DistillError(f"{directory / TOKENS_FILE}: {error}") from None
     splits = {n: Split(tensors[f"{n}.ids"], tensors[f"{n}.lengths"]) for n in SPLITS}
-    return Sequences(splits, facts)
-
-
-class Forbidden:
-    """Token n-grams of evaluation prompts that the text must not contain.
-
-    An n-gram that more than one prompt has is a template (instructions, a common haystack), not
-    content, and is allowed.
-    """
-
-    def __init__(self, prompts: Iterable[Sequence[int]], n: int) -> None:
-        self.n = n
-        seen: dict[int, int] = {}
-        for number, prompt in enumerate(prompts):
-            for gram in self._grams(prompt):
-                seen[gram] = number if seen.get(gram, number) == number else -1
-        self._own = frozenset(gram for gram, number in seen.items() if number >= 0)
-
-    @property
-    def sha256(self) -> str:
-        """Of the set."""
-        text = ",".join(map(str, sorted(self._own)))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def found_in(self, ids: Sequence[int]) -> bool:
-        """Whether a document repeats a passage of an evaluation prompt."""
-        return not self._own.isdisjoint(self._grams(ids))
-
-    def _grams(self, ids: Sequence[int]) -> set[int]:
-        return {_hash(ids[i : i + self.n]) for i in range(len(ids) - self.n + 1)}
-
-
-def _hash(gram: Sequence[int]) -> int:
-    digest = hashlib.blake2b(",".join(map(str, gram)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
+    return PackedText(splits, facts)
 
 
 def pack(
-    stream: Iterator[Document], config: DataConfig, tokenizer: Any, forbidden: Forbidden | None
+    stream: Iterator[Document],
+    config: DataConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    exclude: NgramFilter | None,
 ) -> tuple[dict[str, Split], dict[str, int]]:
     """Fill the splits from a stream of documents.
 
@@ -195,7 +206,7 @@ def pack(
     def allowed() -> Iterator[Document]:
         for document in stream:
             counts["documents"] += 1
-            if forbidden is not None and forbidden.found_in(document):
+            if exclude is not None and exclude.matches(document):
                 counts["excluded"] += 1
             elif config.pack == "single" and len(document) < config.shortest:
                 counts["too_short"] += 1
@@ -206,21 +217,22 @@ def pack(
     pad = tokenizer.pad_token_id or 0
     for name in SPLITS:
         wanted: int = getattr(config, name)
-        rows: list[Document] = []
-        pieces = _joined(source, config.length, tokenizer) if config.pack == "join" else (
-            piece for document in source for piece in _cut(document, config)
-        )  # fmt: skip
+        sequences: list[Document] = []
+        if config.pack == "join":
+            pieces = _joined(source, config.length, tokenizer.eos_token_id)
+        else:
+            pieces = (piece for document in source for piece in _cut(document, config))
         for piece in pieces:
-            rows.append(piece)
-            if len(rows) == wanted:  # what is left of this document goes to no other split
+            sequences.append(piece)
+            if len(sequences) == wanted:  # what is left of this document goes to no other split
                 break
-        if len(rows) < wanted:
+        if len(sequences) < wanted:
             raise DistillError(
-                f"the text gives {len(rows)} of {wanted} sequences of the {name} split"
+                f"the text gives {len(sequences)} of {wanted} sequences of the {name} split"
                 f" ({counts['documents']} documents read, {counts['excluded']} excluded,"
                 f" {counts['too_short']} too short)"
             )
-        splits[name] = _split(rows, config.length, pad)
+        splits[name] = _padded(sequences, config.length, pad)
     return splits, counts
 
 
@@ -231,9 +243,9 @@ def _cut(document: Document, config: DataConfig) -> Iterator[Document]:
             yield piece
 
 
-def _joined(source: Iterator[Document], length: int, tokenizer: Any) -> Iterator[Document]:
+def _joined(source: Iterator[Document], length: int, eos: int | None) -> Iterator[Document]:
     """Whole documents one after another; one that does not fit begins the next sequence."""
-    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    end = [] if eos is None else [eos]
     current: list[int] = []
     for document in source:
         ids = [*document, *end]
@@ -248,8 +260,8 @@ def _joined(source: Iterator[Document], length: int, tokenizer: Any) -> Iterator
         yield current
 
 
-def _split(rows: Sequence[Document], length: int, pad: int) -> Split:
-    ids = torch.full((len(rows), length), pad, dtype=torch.int32)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row, dtype=torch.int32)
-    return Split(ids, torch.tensor([len(row) for row in rows]))
+def _padded(sequences: Sequence[Document], length: int, pad: int) -> Split:
+    ids = torch.full((len(sequences), length), pad, dtype=torch.int32)
+    for i, sequence in enumerate(sequences):
+        ids[i, : len(sequence)] = torch.tensor(sequence, dtype=torch.int32)
+    return Split(ids, torch.tensor([len(sequence) for sequence in sequences]))

@@ -6,15 +6,20 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distill.config.train import DataConfig, HubData, TextData, TinyData
-from distill.errors import DistillError
+from distill.errors import DistillError, first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Document = Sequence[int]
 
 
-def documents(config: DataConfig, tokenizer: Any, base_dir: Path) -> Iterator[Document]:
+def documents(
+    config: DataConfig, tokenizer: PreTrainedTokenizerBase, base_dir: Path
+) -> Iterator[Document]:
     """Documents as token ids, special tokens as the tokenizer adds them.
 
     Raises:
@@ -42,10 +47,9 @@ def _tiny(source: TinyData, length: int) -> Iterator[Document]:
 def _local(source: TextData, base_dir: Path) -> Iterator[str]:
     for pattern in source.paths:
         path = Path(pattern).expanduser()
-        root, rest = (Path(path.anchor), path.relative_to(path.anchor)) if path.is_absolute() else (
-            base_dir, path
-        )  # fmt: skip
-        files = sorted(root.glob(str(rest)))
+        root = Path(path.anchor) if path.is_absolute() else base_dir
+        relative = path.relative_to(path.anchor) if path.is_absolute() else path
+        files = sorted(root.glob(str(relative)))
         if not files:
             raise DistillError(f"data: no file {pattern} (looked in {root})")
         for file in files:
@@ -92,12 +96,11 @@ def _hub(source: HubData) -> Iterator[str]:
         for number, row in enumerate(rows, 1):
             yield _field(row, source.column, f"{source.name}, row {number}")
     except (OSError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistillError(f"data {source.name}: {first}") from None
+        raise DistillError(f"data {source.name}: {first_line(error)}") from None
 
 
-def _field(row: Any, column: str, where: str) -> str:
+def _field(row: object, column: str, location: str) -> str:
     if not isinstance(row, dict) or not isinstance(row.get(column), str):
         known = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-        raise DistillError(f"data: {where} has no text field {column} (fields: {known})")
+        raise DistillError(f"data: {location} has no text field {column} (fields: {known})")
     return str(row[column])

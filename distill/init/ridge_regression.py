@@ -1,4 +1,4 @@
-"""Closed form: a consumer's indexer, re-expressed on the inputs of the full layer that serves it.
+"""Ridge regression of a consumer's indexer on the inputs of the full layer that serves it.
 
 For every linear map W_c of the indexer of consumer c (queries, keys, head weights; before RoPE and
 before the key norm), ridge regression finds the map from the full layer's own input:
@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from distill.models.causal_lm import CausalLM
 from distill.models.student import in_precision
 from evalkit.dsa import IndexerCall, index_features
 
@@ -32,7 +32,9 @@ def linear_maps(indexer: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor]]
     for name, module in indexer.named_modules():
         if isinstance(module, nn.Linear):
 
-            def keep(_: Any, inputs: Any, output: Tensor, name: str = name) -> None:
+            def keep(
+                _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str = name
+            ) -> None:
                 seen[name] = (inputs[0], output)
 
             handles.append(module.register_forward_hook(keep))
@@ -86,7 +88,7 @@ class Regression:
     Per batch: `inputs` with the call of the full layer, then `outputs` with each consumer's.
     """
 
-    def __init__(self, model: Any, indexer: nn.Module) -> None:
+    def __init__(self, model: CausalLM, indexer: nn.Module) -> None:
         self._model, self._indexer = model, indexer
         self._grams: dict[str, Gram] = {}
         self._group: dict[str, str] = {}  # maps with one and the same input share its Gram matrix
@@ -130,5 +132,5 @@ class Regression:
 def _whole(tensor: Tensor) -> Tensor:
     """A tensor that may be sharded over processes, as every process needs it."""
     gather = getattr(tensor, "full_tensor", None)
-    found: Tensor = tensor if gather is None else gather()
-    return found.detach()
+    whole: Tensor = tensor if gather is None else gather()
+    return whole.detach()

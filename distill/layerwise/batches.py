@@ -1,8 +1,8 @@
-"""Batches of a full layer, put together from the shelf: its inputs, and what its teachers say."""
+"""Batches of one full layer from disk: its inputs, and what its teachers say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,100 +10,126 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from distill.data.batch import Batch
-from distill.layerwise.setup import Job
-from distill.objective.query_sampling import RowGroup
+from distill.layerwise.setup import LayerwiseSetup
+from distill.objective.query_sampling import QueryGroup
 from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures
 
+Tensors = Mapping[str, Tensor]
+
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class LayerBatch:
     """One batch for one full layer.
 
     Attributes:
         call: its inputs.
-        groups: rows and their teachers, one per consumer.
+        groups: query positions and their teachers, one per consumer.
     """
 
     call: IndexerCall
-    groups: list[tuple[RowGroup, list[IndexTeacher]]]
+    groups: list[tuple[QueryGroup, list[IndexTeacher]]]
 
 
-def drawn_lesson(job: Job, layer: int, draws: Sequence[int], scale: float) -> Lesson:
-    """Some draws of training text."""
-    numbers = [job.numbers[draw] for draw in draws]
-    batch = job.data.splits["train"].batch(numbers)
-    places, seen = [job.place(number) for number in numbers], [job.seen_at(d) for d in draws]
+def training_batch(
+    setup: LayerwiseSetup, layer: int, draws: Sequence[int], scale: float
+) -> LayerBatch:
+    """Some draws of training text.
+
+    Args:
+        setup: whose store holds them.
+        layer: the full layer (ordinal).
+        draws: their numbers.
+        scale: of the index scores, see `IndexFeatures`.
+    """
+    store, device = setup.store, setup.device
+    numbers = [setup.numbers[draw] for draw in draws]
+    batch = setup.data.splits["train"].batch(numbers)
+    places = [setup.place(number) for number in numbers]
+    inputs_at = [setup.place_of_draw(draw) for draw in draws]
     length = batch.ids.shape[1]
-    inputs = [job.shelf.row(f"input/{layer}/{name}", row, job.device) for name, row in seen]
-    call = _call(job, [{k: v[:, :length] for k, v in part.items()} for part in inputs], seen)
-    prompts = job.plan.prompts(batch, list(draws))
+    inputs = [
+        {k: v[:, :length] for k, v in store.row(f"input/{layer}/{name}", row, device).items()}
+        for name, row in inputs_at
+    ]
+    prompts = setup.plan.prompt_lengths(batch, draws)
     groups = []
-    for group in job.plan.groups(batch, list(draws), prompts):
+    for group in setup.plan.query_groups(batch, draws, prompts):
         teachers = []
-        for teacher in job.plan.lessons.teachers(group.phase, layer):
+        for teacher in setup.plan.assignment.teachers(group.phase, layer):
             root = f"teach/{teacher}"
-            said = [job.shelf.get(f"{root}/draw/{d}/{group.phase}", job.device) for d in draws]
-            keys = [job.shelf.row(f"{root}/keys/{n}", r, job.device)["key"] for n, r in places]
-            teachers.append(_teacher(said, _stacked([k[:, :length] for k in keys]), group, scale))
+            queries = [store.get(f"{root}/draw/{d}/{group.phase}", device) for d in draws]
+            keys = [
+                store.row(f"{root}/keys/{name}", row, device)["key"][:, :length]
+                for name, row in places
+            ]
+            teachers.append(_teacher(queries, _stacked(keys), group, scale))
         if teachers:
             groups.append((group, teachers))
-    return Lesson(call, groups)
+    return LayerBatch(_call(setup, inputs, [name for name, _ in inputs_at]), groups)
 
 
-def whole_lesson(
-    job: Job, layer: int, name: str, batch: Batch, groups: Sequence[RowGroup], scale: float
-) -> Lesson:
-    """A batch of held-out or calibration text at its own rows."""
-    inputs = job.shelf.get(f"input/{layer}/{name}", job.device)
-    rows = [(name, row) for row in range(len(batch.ids))]
-    found = []
-    for group in groups:
+def evaluation_batch(
+    setup: LayerwiseSetup, layer: int, name: str, batch: Batch, scale: float
+) -> LayerBatch:
+    """A batch of held-out text at its own query positions; arguments as of `training_batch`."""
+    store, device = setup.store, setup.device
+    inputs = store.get(f"input/{layer}/{name}", device)
+    groups = []
+    for group in evaluation_queries(setup, batch):
         teachers = []
-        for teacher in job.plan.lessons.teachers(group.phase, layer):
+        for teacher in setup.plan.assignment.teachers(group.phase, layer):
             root = f"teach/{teacher}"
-            key = job.shelf.get(f"{root}/keys/{name}", job.device)["key"]
-            said = job.shelf.get(f"{root}/look/{name}/{group.phase}", job.device)
-            teachers.append(_teacher([said], key, group, scale))
+            key = store.get(f"{root}/keys/{name}", device)["key"]
+            queries = store.get(f"{root}/look/{name}/{group.phase}", device)
+            teachers.append(_teacher([queries], key, group, scale))
         if teachers:
-            found.append((group, teachers))
-    return Lesson(_call(job, [inputs], rows[:1]), found)
+            groups.append((group, teachers))
+    return LayerBatch(call_of(setup, inputs, name), groups)
 
 
-def call_from(job: Job, tensors: dict[str, Tensor], name: str) -> IndexerCall:
+def evaluation_queries(setup: LayerwiseSetup, batch: Batch) -> list[QueryGroup]:
+    """Query positions of held-out and calibration text, as `distill train` draws them."""
+    draws = batch.own_draws
+    return setup.plan.query_groups(batch, draws, setup.plan.prompt_lengths(batch, draws))
+
+
+def call_of(setup: LayerwiseSetup, inputs: Tensors, name: str) -> IndexerCall:
     """A whole batch's indexer call from its stored inputs."""
-    return _call(job, [tensors], [(name, 0)])
+    return _call(setup, [inputs], [name])
 
 
-def _call(job: Job, parts: list[dict[str, Tensor]], places: list[tuple[str, int]]) -> IndexerCall:
-    hidden = _stacked([part["hidden"] for part in parts])
-    latent = _stacked([part["q_resid"] for part in parts]) if "q_resid" in parts[0] else None
+def _call(setup: LayerwiseSetup, inputs: Sequence[Tensors], names: Sequence[str]) -> IndexerCall:
+    """The call of inputs [1 or B, S, …] that come from the batches of these names."""
+    store, device = setup.store, setup.device
+    hidden = _stacked([each["hidden"] for each in inputs])
+    latent = _stacked([each["q_resid"] for each in inputs]) if "q_resid" in inputs[0] else None
     length, rope = hidden.shape[1], None
-    for name, _ in places:  # the tables are those of positions: any long enough ones will do
-        if f"rope/{name}" in job.shelf:
-            table = job.shelf.get(f"rope/{name}", job.device)
+    for name in names:  # the tables are those of positions: any long enough ones will do
+        if f"rope/{name}" in store:
+            table = store.get(f"rope/{name}", device)
             if table["cos"].shape[1] >= length:
                 rope = (table["cos"][:, :length], table["sin"][:, :length])
                 break
-    positions = torch.arange(length, device=job.device)[None]
+    positions = torch.arange(length, device=device)[None]
     return IndexerCall(hidden, latent, rope, None, positions, None, 0)
 
 
 def _teacher(
-    said: list[dict[str, Tensor]], key: Tensor, group: RowGroup, scale: float
+    queries: Sequence[Tensors], key: Tensor, group: QueryGroup, scale: float
 ) -> IndexTeacher:
     return IndexTeacher(
         IndexFeatures(
-            query=torch.cat([part["query"] for part in said]),
+            query=torch.cat([each["query"] for each in queries]),
             key=key,
-            weight=torch.cat([part["weight"] for part in said]),
+            weight=torch.cat([each["weight"] for each in queries]),
             scale=scale,
-            positions=group.rows.to(key.device),
+            positions=group.positions.to(key.device),
         )
     )
 
 
 def _stacked(parts: list[Tensor]) -> Tensor:
-    """[1, S, ...] tensors as [B, longest S, ...], zeros behind the shorter ones."""
+    """[1, S, ...] tensors as [B, longest S, ...], zeros after the shorter ones."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(p, (0, 0) * (p.dim() - 2) + (0, longest - p.shape[1])) for p in parts])

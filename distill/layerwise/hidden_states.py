@@ -1,137 +1,136 @@
-"""Hidden states on their way through the layers under a schedule; both lie on the shelf.
+"""Activation streaming with disk offload: hidden states on their way through the layers.
 
-<course>/<layer>/<batch>          hidden states in front of a layer
-chosen/<course>/<layer>/<batch>   selections that later layers read
+<stream>/<layer>/<batch>          hidden states before a layer
+chosen/<stream>/<layer>/<batch>   selections that later layers read
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from distill.data.batch import Batch
 from distill.layerwise.layer_loader import Layer
-from distill.layerwise.setup import PHASES, Job
-from distill.objective.plan import decode_rows
+from distill.layerwise.setup import LayerwiseSetup
+from distill.models.early_exit import ForwardStoppedError
+from distill.models.student import State
+from distill.objective.query_sampling import PHASES
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
-
-State = Mapping[str, Tensor]
-
-
-class _EnoughError(Exception):
-    """Nothing behind the indexer of this layer is needed."""
+from evalkit.dsa.families.sites import topk_of
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """One such journey.
+class HiddenStateStream:
+    """Hidden states of some batches under one schedule.
 
     Attributes:
-        job: text, shelf, layers.
-        name: on the shelf.
+        setup: text, store, layers.
+        name: in the store.
         schedule: who reads whose selection.
         states: tensors of the indexers that are not the checkpoint's, by ordinal.
-        parent: the course that this one left.
-        start: layer in front of which it left it.
+        parent: the stream that this one branched off from.
+        start: layer before which it branched off.
     """
 
-    job: Job
+    setup: LayerwiseSetup
     name: str
     schedule: ReuseSchedule
     states: Mapping[int, State] = field(default_factory=dict)
-    parent: Course | None = None
+    parent: HiddenStateStream | None = None
     start: int = 0
 
-    def through(
-        self, layer: Layer, batches: Mapping[str, Batch],
-        visit: Callable[[str, IndexerCall], None] = lambda *_: None, *, stop: bool = False,
-    ) -> None:  # fmt: skip
-        """Take some batches through a layer.
+    def embed(self, batches: Mapping[str, Batch], embedding: Callable[[Tensor], Tensor]) -> None:
+        """Put some batches before the first layer."""
+        for name, batch in batches.items():
+            hidden = embedding(batch.ids.to(self.setup.device))
+            self.setup.store.put(f"{self.name}/0/{name}", hidden=hidden)
+
+    def advance(
+        self,
+        layer: Layer,
+        batches: Mapping[str, Batch],
+        visit: Callable[[str, IndexerCall], None] = lambda *_: None,
+        *,
+        visit_only: bool = False,
+    ) -> None:
+        """Take some batches through the layer that they stand before.
 
         Args:
-            layer: the one that they stand in front of.
+            layer: that layer.
             batches: by name.
-            visit: called with every batch's name and what the layer asks its indexer.
-            stop: end there; what lies behind is not needed.
+            visit: called with every batch's name and indexer call.
+            visit_only: stop there; what comes after is not needed.
         """
-        number = layer.number
-        indexer = _acting(layer.indexer, self.states.get(number))
+        indexer = _with_state(layer.indexer, self.states.get(layer.number))
         for name, batch in batches.items():
 
             def answer(call: IndexerCall, name: str = name, batch: Batch = batch) -> Tensor:
                 visit(name, call)
-                if stop:
-                    raise _EnoughError
+                if visit_only:
+                    raise ForwardStoppedError
                 return self._selection(layer, indexer, call, name, batch)
 
-            try:
-                behind = layer.run(self.hidden(number, name), answer)
-            except _EnoughError:
-                continue
-            self.job.shelf.put(f"{self.name}/{number + 1}/{name}", hidden=behind)
-
-    def begin(self, batches: Mapping[str, Batch], embedding: Callable[[Tensor], Tensor]) -> None:
-        """Put some batches in front of the first layer."""
-        for name, batch in batches.items():
-            hidden = embedding(batch.ids.to(self.job.device))
-            self.job.shelf.put(f"{self.name}/0/{name}", hidden=hidden)
+            with suppress(ForwardStoppedError):
+                after = layer.run(self.hidden(layer.number, name), answer)
+                self.setup.store.put(f"{self.name}/{layer.number + 1}/{name}", hidden=after)
 
     def hidden(self, number: int, name: str) -> Tensor:
-        """[B, S, hidden] of a batch in front of a layer."""
+        """[B, S, hidden] of a batch before a layer."""
         if self.parent is not None and number <= self.start:
             return self.parent.hidden(number, name)
-        return self.job.shelf.get(f"{self.name}/{number}/{name}", self.job.device)["hidden"]
+        return self.setup.store.get(f"{self.name}/{number}/{name}", self.setup.device)["hidden"]
 
-    def leave(self, number: int) -> None:
-        """Forget the states in front of a layer, and selections that no layer behind it reads."""
-        shelf = self.job.shelf
-        shelf.drop(f"{self.name}/{number}")
+    def discard(self, number: int) -> None:
+        """Drop the states before a layer, and selections that no later layer reads."""
+        store = self.setup.store
+        store.drop(f"{self.name}/{number}")
         for source, full in enumerate(self.schedule.computes):
             if full and self._last_reader(source) <= number:
-                shelf.drop(f"chosen/{self.name}/{source}")
+                store.drop(f"chosen/{self.name}/{source}")
 
-    def end(self) -> None:
-        """Forget everything."""
-        self.job.shelf.drop(self.name)
-        self.job.shelf.drop(f"chosen/{self.name}")
+    def discard_all(self) -> None:
+        """Drop everything."""
+        self.setup.store.drop(self.name)
+        self.setup.store.drop(f"chosen/{self.name}")
+
+    def selection_of(self, source: int, name: str) -> Tensor:
+        """The stored selection of a full layer for a batch: int64 [B, S, topk]."""
+        if self.parent is not None and source < self.start:
+            return self.parent.selection_of(source, name)
+        stored = self.setup.store.get(f"chosen/{self.name}/{source}/{name}", self.setup.device)
+        return stored["chosen"].long()
 
     def _last_reader(self, source: int) -> int:
         readers = (self.schedule.consumers(source, phase) for phase in PHASES)
-        return max(max(some, default=source) for some in readers)
+        return max(max(each, default=source) for each in readers)
 
     def _selection(
-        self, layer: Layer, indexer: Any, call: IndexerCall, name: str, batch: Batch
+        self, layer: Layer, indexer: nn.Module, call: IndexerCall, name: str, batch: Batch
     ) -> Tensor:
         """What a layer attends to; its own selection is kept for later readers."""
         number, own = layer.number, None
         if self.schedule.computes[number]:
-            features = layer.where.features
-            own = select(features(indexer, call), indexer.index_topk)
+            own = select(self.setup.layers.features(indexer, call), topk_of(indexer))
             if self._last_reader(number) > number:
-                self.job.shelf.put(f"chosen/{self.name}/{number}/{name}", chosen=own.int())
+                self.setup.store.put(f"chosen/{self.name}/{number}/{name}", chosen=own.int())
 
         def of(source: int) -> Tensor:
-            return own if source == number and own is not None else self._chosen(source, name)
+            return own if source == number and own is not None else self.selection_of(source, name)
 
         prefill, decode = (self.schedule.sources(phase)[number] for phase in PHASES)
-        rows = None if prefill == decode else decode_rows(self.job.plan, batch)
+        rows = None if prefill == decode else self.setup.plan.decode_rows(batch)
         if rows is None:
             return of(prefill)
-        return torch.where(rows.to(self.job.device).unsqueeze(-1), of(decode), of(prefill))
-
-    def _chosen(self, source: int, name: str) -> Tensor:
-        if self.parent is not None and source < self.start:
-            return self.parent._chosen(source, name)
-        found = self.job.shelf.get(f"chosen/{self.name}/{source}/{name}", self.job.device)
-        return found["chosen"].long()
+        late = rows.to(self.setup.device).unsqueeze(-1)
+        return torch.where(late, of(decode), of(prefill))
 
 
-def _acting(indexer: Any, state: State | None) -> Any:
+def _with_state(indexer: nn.Module, state: State | None) -> nn.Module:
     """An indexer with trained tensors, in the model's own precision."""
     if state is None:
         return indexer

@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from distill.checkpoint.sharded import Checkpoint
 from distill.errors import DistillError
+from distill.models.causal_lm import CausalLM
+from distill.models.indexers import indexer_at
+from distill.models.student import State
 from evalkit.dsa import IndexerCall, UnsupportedModelError
 from evalkit.dsa.call import read_call
+from evalkit.dsa.families.adapter import Features
 from evalkit.dsa.families.registry import family_of
-from evalkit.dsa.families.sites import IndexerSites, indexer_sites
+from evalkit.dsa.families.sites import IndexerSites, features_of, indexer_sites
 from evalkit.dsa.layout import Layout, layout
+from evalkit.dsa.overrides import override_forward
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.(.*)$")
 _OUTSIDE = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?([a-z_]+\.weight)$")
@@ -37,6 +44,7 @@ class Layers:
         checkpoint: where they come from.
         config: the transformers configuration of the whole model.
         layout: its indexers.
+        features: projections of one indexer call, of this family.
         on_open: called whenever a layer is read.
     """
 
@@ -45,30 +53,31 @@ class Layers:
 
         self.checkpoint, self._dtype, self._device = checkpoint, dtype, device
         self.on_open: Callable[[], None] = lambda: None
-        self.config: Any = AutoConfig.from_pretrained(checkpoint.directory)
+        self.config: PretrainedConfig = AutoConfig.from_pretrained(checkpoint.directory)
         text = self.config.get_text_config()
         try:
             family = family_of(text.model_type)
         except UnsupportedModelError as error:
             raise DistillError(str(error)) from None
         self.layout: Layout = layout(text.to_dict())
-        everything = self.layout.layer_ids == tuple(range(self.layout.num_layers))
-        wide = getattr(text, "hc_mult", 1) or 1
-        if family.adapter is None or family.sentinel or not everything or wide > 1:
+        everywhere = self.layout.layer_ids == tuple(range(self.layout.num_layers))
+        residual_streams = getattr(text, "hc_mult", 1) or 1
+        if family.adapter is None or family.sentinel or not everywhere or residual_streams > 1:
             raise DistillError(
                 f"{text.model_type}: cannot be run layer by layer here (hyper-connections or layers"
                 " without an indexer); load the whole model with `distill train`"
             )
-        kind: Any = _model_class(self.config)
-        self._wide = {
-            *(kind._keep_in_fp32_modules or ()),
-            *(kind._keep_in_fp32_modules_strict or ()),
+        self.features: Features = features_of(family)
+        model_class = _model_class(self.config)
+        self._in_fp32 = {
+            *(model_class._keep_in_fp32_modules or ()),
+            *(model_class._keep_in_fp32_modules_strict or ()),
         }
         self._names: dict[int, dict[str, str]] = {}
         for name in checkpoint.entries:
-            found = _LAYER.match(name)
-            if found and not checkpoint.is_scale(name):
-                self._names.setdefault(int(found[1]), {})[found[2]] = name
+            match = _LAYER.match(name)
+            if match and not checkpoint.is_scale(name):
+                self._names.setdefault(int(match[1]), {})[match[2]] = name
         missing = [i for i in range(self.layout.num_layers) if i not in self._names]
         if missing:
             raise DistillError(f"{checkpoint.directory}: no tensors of layer {missing[0]}")
@@ -96,13 +105,15 @@ class Layers:
         weight = self._outside("embed_tokens.weight")
         return lambda ids: torch.nn.functional.embedding(ids, weight)
 
-    def top(self, meta: Any) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    def norm_and_head(self, model: CausalLM) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
         """What follows the last layer: the final norm, and the head that makes logits.
 
         Args:
-            meta: the whole model without memory, for the kind of norm.
+            model: the whole model on the meta device, for the kind of norm.
         """
-        norm = copy.deepcopy(meta.get_decoder().norm).to_empty(device=self._device)
+        norm = cast(nn.Module, copy.deepcopy(model.get_decoder().norm)).to_empty(
+            device=self._device
+        )
         norm.load_state_dict({"weight": self._outside("norm.weight")})
         tied = getattr(self.config.get_text_config(), "tie_word_embeddings", False)
         weight = self._outside("embed_tokens.weight" if tied else "lm_head.weight")
@@ -112,23 +123,24 @@ class Layers:
     def _outside(self, wanted: str) -> Tensor:
         """A tensor that belongs to no layer; an MTP layer may have its own of that name."""
         for name in self.checkpoint.entries:
-            found = _OUTSIDE.match(name)
-            if found and found[1] == wanted:
+            match = _OUTSIDE.match(name)
+            if match and match[1] == wanted:
                 return self.checkpoint.plain(name, self._dtype).to(self._device)
         raise DistillError(f"{self.checkpoint.directory}: no tensor {wanted}")
 
-    def indexer_state(self, layer: int) -> dict[str, Tensor]:
+    def indexer_state(self, layer: int) -> State:
         """Tensors of a layer's own indexer; nothing else is read."""
-        found = {}
-        for rest, name in self._names[layer].items():
-            if ".indexer." in rest:
-                found[rest.partition(".indexer.")[2]] = self._tensor(name)
-        return found
+        return {
+            rest.partition(".indexer.")[2]: self._tensor(name)
+            for rest, name in self._names[layer].items()
+            if ".indexer." in rest
+        }
 
     def _tensor(self, name: str) -> Tensor:
         """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored."""
-        kept = self.checkpoint.scale_of(name) is None and any(part in name for part in self._wide)
-        return self.checkpoint.plain(name, None if kept else self._dtype)
+        quantised = self.checkpoint.scale_of(name) is not None
+        in_fp32 = not quantised and any(part in name for part in self._in_fp32)
+        return self.checkpoint.plain(name, None if in_fp32 else self._dtype)
 
 
 class Layer:
@@ -136,44 +148,32 @@ class Layer:
 
     Attributes:
         number: its id.
-        where: the indexer of the one-layer model.
+        sites: the indexer of the one-layer model.
     """
 
-    def __init__(self, number: int, model: Any) -> None:
+    def __init__(self, number: int, model: CausalLM) -> None:
         self.number, self._model = number, model
-        self.where: IndexerSites = indexer_sites(model)
+        self.sites: IndexerSites = indexer_sites(model)
 
     @property
-    def indexer(self) -> Any:
+    def indexer(self) -> nn.Module:
         """Its own indexer."""
-        owner: Any = self.where.owners[0]
-        return owner.indexer
+        return indexer_at(self.sites, 0)
 
     @torch.no_grad()
     def run(self, hidden: Tensor, answer: Callable[[IndexerCall], Tensor]) -> Tensor:
-        """Hidden states [B, S, hidden] behind the layer; `answer` gives its selection."""
-        with _answered(self.where, self.indexer, answer):
+        """Hidden states [B, S, hidden] after the layer; `answer` gives its selection."""
+        indexer = self.indexer
+
+        def forward(*args: object, **kwargs: object) -> Tensor:
+            return answer(read_call(self.sites.family, indexer, 0, args, kwargs)).clamp(min=0)
+
+        with override_forward(indexer, forward):
             result = self._model.get_decoder()(inputs_embeds=hidden, use_cache=False)
-        behind: Tensor = result.last_hidden_state
-        return behind
+        return cast(Tensor, result.last_hidden_state)
 
 
-@contextmanager
-def _answered(
-    where: IndexerSites, indexer: Any, answer: Callable[[IndexerCall], Tensor]
-) -> Iterator[None]:
-    def forward(*args: Any, **kwargs: Any) -> Tensor:
-        call: IndexerCall = read_call(where.family, indexer, 0, args, kwargs)
-        return answer(call).clamp(min=0)
-
-    indexer.forward = forward
-    try:
-        yield
-    finally:
-        del indexer.forward
-
-
-def cut(config: Any, layer: int) -> Any:
+def cut(config: PretrainedConfig, layer: int) -> PretrainedConfig:
     """The configuration of a model that has this one layer only."""
     result = copy.deepcopy(config)
     text = result.get_text_config()
@@ -191,32 +191,31 @@ def cut(config: Any, layer: int) -> Any:
     return result
 
 
-def _model_class(config: Any) -> type:
+def _model_class(config: PretrainedConfig) -> type[PreTrainedModel]:
     """The causal language model of a configuration."""
     from transformers import AutoModelForCausalLM
 
     try:
-        found: type = AutoModelForCausalLM._model_mapping[type(config)]
+        model_class: type[PreTrainedModel] = AutoModelForCausalLM._model_mapping[type(config)]
     except KeyError:
         raise DistillError(
             f"{config.model_type}: transformers has no causal language model of this type"
         ) from None
-    return found
+    return model_class
 
 
 def _built(
-    config: Any, state: dict[str, Tensor], dtype: torch.dtype, *, without_indexer: bool
-) -> Any:
+    config: PretrainedConfig, state: State, dtype: torch.dtype, *, without_indexer: bool
+) -> CausalLM:
     """transformers' own loading, from tensors in memory."""
     from transformers.utils import logging
 
-    kind: Any = _model_class(config)
     before = logging.get_verbosity()
     bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # embeddings and head are missing on purpose
     logging.disable_progress_bar()
     try:
-        model, report = kind.from_pretrained(
+        model, report = _model_class(config).from_pretrained(
             None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
         )
     finally:
@@ -230,4 +229,4 @@ def _built(
             f"a layer does not load: missing {sorted(missing)[:3]},"
             f" unexpected {sorted(report['unexpected_keys'])[:3]}"
         )
-    return model
+    return cast(CausalLM, model)

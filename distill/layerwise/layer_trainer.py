@@ -1,49 +1,54 @@
-"""The training of one full layer from the shelf: start, gradient, looks, the best ones kept.
+"""The training of one full layer from disk: start, gradient, evaluations, the best state kept.
 
-Same losses, rows, order of the text, rate, clipping and choice as the trainer that holds the whole
-model. What needs final logits (candidates of the closed form; checkpoints, unless recall chooses
-them) is asked of `Judge`, one pass over the layers for all candidates, one for all checkpoints.
+Same losses, query positions, order of the text, rate, clipping and choice as the trainer that holds
+the whole model. What needs final logits (candidates of the closed form; checkpoints, unless recall
+chooses them) is asked of `LogitEvaluator`, one pass over the layers for all candidates, one for all
+checkpoints.
 """
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from distill.config.train import TrainConfig
-from distill.errors import DistillError
+from distill.init.candidates import CandidateChoice
 from distill.init.ridge_regression import Regression
-from distill.layerwise.batches import Lesson, call_from, drawn_lesson, whole_lesson
-from distill.layerwise.logit_evaluator import Judge
-from distill.layerwise.setup import Job
-from distill.layerwise.streams import looked_at
-from distill.models.student import Students, in_precision
-from distill.objective.loss import Objective, Sums, student_loss
-from distill.training.state import clip, learning_rate
-from evalkit.dsa import select
-from evalkit.dsa.families.registry import family_of
-from evalkit.dsa.families.sites import IndexerSites, features_of
-from evalkit.dsa.overlap import common, size
-
-State = dict[str, Tensor]
+from distill.layerwise.batches import LayerBatch, call_of, evaluation_batch, training_batch
+from distill.layerwise.logit_evaluator import LogitEvaluator
+from distill.layerwise.setup import LayerwiseSetup
+from distill.models.student import State, Students, in_precision, reinitialise
+from distill.objective.loss import LossSums, WeightedMean, student_loss
+from distill.objective.teachers import IndexTeacher
+from distill.training.events import (
+    CandidateChosen,
+    LayerEvaluated,
+    LayerStepDone,
+    LogitsCompared,
+    Means,
+    Measured,
+)
+from distill.training.optimizer import adamw, begin_step, clip_gradients
+from distill.validation.metrics import mean_over_consumers, recall_of
+from evalkit.dsa import IndexFeatures, select
+from evalkit.dsa.families.sites import topk_of
+from evalkit.dsa.overlap import size
 
 
 @dataclass(slots=True)
-class Trained:
+class TrainedLayer:
     """What became of one full layer.
 
     Attributes:
         layer: its ordinal.
         state: of the indexer that was kept.
         last: of the indexer after the last step.
-        before: look at the undistilled indexer, and at the undistilled arm's logits.
-        after: look at the one that was kept, the layers behind it still undistilled.
+        before: metrics of the undistilled indexer, and of the undistilled arm's logits.
+        after: metrics of the one that was kept, later layers still undistilled.
         best_step: where that was.
         chosen: candidate of the closed form, or the start's name.
         scores: logit KL by candidate.
@@ -59,6 +64,15 @@ class Trained:
     scores: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One evaluated state of the indexer."""
+
+    step: int
+    metrics: dict[str, float]
+    state: State
+
+
 class LayerTrainer:
     """Trains the indexer of one full layer.
 
@@ -67,171 +81,197 @@ class LayerTrainer:
     """
 
     def __init__(
-        self, job: Job, layer: int, indexer: nn.Module, judge: Judge,
-        on_event: Callable[[str, dict[str, Any]], None],
-    ) -> None:  # fmt: skip
-        self._job, self._layer, self._judge, self._on_event = job, layer, judge, on_event
-        self._by_logits = job.config.choice.checkpoint == "logit_kl"
-        self._family = family_of(job.layers.config.get_text_config().model_type)
-        self._features = features_of(self._family)
-        self._own = indexer
-        self._scale = float(getattr(indexer, "softmax_scale", 1.0))
-        holder = nn.Module()
-        holder.indexer = indexer
-        places = (holder,) * len(job.layers.layout.layer_ids)
-        sites = IndexerSites(self._family, job.layers.layout, places, holder)
-        self.students = Students(sites, (layer,))
-        if job.config.student.tensors:
-            self.students.freeze_except(job.config.student.tensors)
+        self,
+        setup: LayerwiseSetup,
+        layer: int,
+        indexer: nn.Module,
+        evaluator: LogitEvaluator,
+        seconds: Callable[[], float],
+        on_event: Callable[[Measured], None],
+    ) -> None:
+        """Prepare the training of a full layer.
 
-    @property
-    def _module(self) -> Any:
-        return self.students.modules[self._layer]
+        Args:
+            setup: text, teachers and inputs.
+            layer: its ordinal.
+            indexer: the model's own.
+            evaluator: for comparisons by final logits.
+            seconds: of work so far, for the log.
+            on_event: called with everything that is measured.
+        """
+        self._setup, self._layer, self._evaluator = setup, layer, evaluator
+        self._seconds, self._on_event = seconds, on_event
+        self._id = setup.schedule.layer_ids[layer]
+        self._by_logits = setup.config.choice.checkpoint == "logit_kl"
+        self._objective = setup.plan.objective.trained()
+        self._losses = [entry.name for entry in self._objective.losses]
+        self._original = indexer
+        self._scale = float(cast(float, getattr(indexer, "softmax_scale", 1.0)))
+        self.students = Students({layer: indexer}, setup.config.student.tensors)
+        self._student = self.students.modules[layer]
 
-    def run(self) -> Trained:
+    def run(self) -> TrainedLayer:
         """Start, train, keep the best.
 
         Raises:
-            DistillError: the loss is no number.
+            DistillError: the loss is NaN or infinite.
         """
-        train = self._job.config.train
-        before = self._look("held_out")
+        train = self._setup.config.train
+        before = self._evaluate()
         if self._by_logits:
-            before |= self._judge.undistilled("held_out")
+            before |= self._evaluator.undistilled("held_out")
         chosen, scores = self._start()
-        looks = [(0, self._look("held_out"), self._state())]
-        named = self.students.named()
-        optimizer = torch.optim.AdamW(
-            named.values(), lr=train.lr, betas=(0.9, 0.98), weight_decay=train.weight_decay
-        )
-        for step in range(train.steps):
-            self._step(step, optimizer, train)
-            done = step + 1 == train.steps
-            if done or (step + 1) % train.evaluate_every == 0:
-                look = self._look("held_out")
-                self._on_event("look", {"layer": self._layer, "step": step + 1, **look})
-                looks.append((step + 1, look, self._state()))
-                best = max(range(len(looks)), key=lambda i: looks[i][1]["recall"])
-                if 0 < train.patience < len(looks) - best:
+        kept = [_Kept(0, self._evaluate(), self._state())]
+        optimizer = adamw(self.students.named().values(), train)
+        for step in range(1, train.steps + 1):
+            self._step(step, optimizer)
+            if step == train.steps or step % train.evaluate_every == 0:
+                metrics = self._evaluate()
+                self._on_event(
+                    LayerEvaluated(
+                        seconds=self._seconds(), layer=self._id, step=step, metrics=metrics
+                    )
+                )
+                kept.append(_Kept(step, metrics, self._state()))
+                best = max(range(len(kept)), key=lambda i: kept[i].metrics["recall"])
+                if 0 < train.patience < len(kept) - best:
                     break
-        last = self._state()
-        best_step, after, state = self._best(looks)
-        return Trained(self._layer, state, last, before, after, best_step, chosen, scores)
+        last, best_kept = self._state(), self._best(kept)
+        return TrainedLayer(
+            layer=self._layer,
+            state=best_kept.state,
+            last=last,
+            before=before,
+            after=best_kept.metrics,
+            best_step=best_kept.step,
+            chosen=chosen,
+            scores=scores,
+        )
 
-    def _best(
-        self, looks: list[tuple[int, dict[str, float], State]]
-    ) -> tuple[int, dict[str, float], State]:
-        """The look to keep; the first of equals."""
+    def _best(self, kept: list[_Kept]) -> _Kept:
+        """The state to keep; the first of equals."""
         if not self._by_logits:
-            return max(looks, key=lambda look: look[1]["recall"])
-        scores = self._judge.scores(self._layer, [state for _, _, state in looks], "held_out")
-        judged = [(s, look | score, t) for (s, look, t), score in zip(looks, scores, strict=True)]
-        for step, look, _ in judged:
-            self._on_event("judged", {"layer": self._layer, "step": step, **look})
-        return min(judged, key=lambda look: look[1]["logit_kl_tail"])
+            return max(kept, key=lambda one: one.metrics["recall"])
+        states = [one.state for one in kept]
+        compared = self._evaluator.compare(self._layer, states, "held_out")
+        kept = [
+            _Kept(one.step, one.metrics | logits, one.state)
+            for one, logits in zip(kept, compared, strict=True)
+        ]
+        for one in kept:
+            self._on_event(
+                LogitsCompared(
+                    seconds=self._seconds(), layer=self._id, step=one.step, metrics=one.metrics
+                )
+            )
+        return min(kept, key=lambda one: one.metrics["logit_kl_tail"])
 
     def _state(self) -> State:
-        return {k: v.detach().clone() for k, v in self._module.state_dict().items()}
+        return self.students.state_of(self._layer)
 
     # -- start ----------------------------------------------------------------------------------
 
     def _start(self) -> tuple[str, dict[str, float]]:
-        start = self._job.config.student.start
+        """Initialise the student; name of the start, and logit KL by candidate."""
+        start = self._setup.config.student.start
         if start == "random":
-            from distill.models.student import reinitialise
-
-            reinitialise(self.students, self._job.config.train.seed)
+            reinitialise(self.students, self._setup.config.train.seed)
         if start != "closed_form":
             return start, {}
         states = {"own": self._state()} | self._candidates()
-        found = self._judge.scores(self._layer, list(states.values()), "calibration")
-        scores = {n: one["logit_kl_tail"] for n, one in zip(states, found, strict=True)}
+        compared = self._evaluator.compare(self._layer, list(states.values()), "calibration")
+        scores = {n: one["logit_kl_tail"] for n, one in zip(states, compared, strict=True)}
         chosen = min(scores, key=lambda name: scores[name])
-        self._module.load_state_dict(states[chosen])
-        self._on_event("choice", {"layer": self._layer, "chosen": chosen, "scores": scores})
+        self.students.load_of(self._layer, states[chosen])
+        choice = CandidateChoice(self._id, chosen, scores)
+        self._on_event(CandidateChosen(seconds=self._seconds(), choice=choice))
         return chosen, scores
 
     def _candidates(self) -> dict[str, State]:
         """One state per teacher other than the layer itself, from the calibration text."""
-        job = self._job
-        regression = Regression(job.meta, self._module)
-        speakers = {}
-        for teacher in sorted(job.teachers(self._layer) - {self._layer}):
-            speakers[teacher] = copy.deepcopy(self._own)
-            speakers[teacher].load_state_dict(job.layers.indexer_state(teacher))
-        for name, batch in self._batches("calibration"):
-            valid = batch.valid.to(job.device)
-            own = job.shelf.get(f"input/{self._layer}/{name}", job.device)
-            regression.inputs(call_from(job, own, name), valid)
-            for teacher, speaker in speakers.items():
-                seen = job.shelf.get(f"teach/{teacher}/call/{name}", job.device)
-                regression.outputs(teacher, speaker, call_from(job, seen, name), valid)
-        ridge = job.config.closed_form.ridge
+        setup, store, device = self._setup, self._setup.store, self._setup.device
+        regression = Regression(setup.model, self._student)
+        teachers = {}
+        for teacher in sorted(setup.teachers(self._layer) - {self._layer}):
+            teachers[teacher] = copy.deepcopy(self._original)
+            teachers[teacher].load_state_dict(setup.layers.indexer_state(teacher))
+        for name, batch in setup.split("calibration").items():
+            valid = batch.valid.to(device)
+            inputs = store.get(f"input/{self._layer}/{name}", device)
+            regression.inputs(call_of(setup, inputs, name), valid)
+            for teacher, indexer in teachers.items():
+                inputs = store.get(f"teach/{teacher}/call/{name}", device)
+                regression.outputs(teacher, indexer, call_of(setup, inputs, name), valid)
+        ridge, ids = setup.config.closed_form.ridge, setup.schedule.layer_ids
         return {
-            str(job.layers.layout.layer_ids[teacher]): regression.candidate(teacher, speaker, ridge)
-            for teacher, speaker in speakers.items()
+            str(ids[teacher]): regression.candidate(teacher, indexer, ridge)
+            for teacher, indexer in teachers.items()
         }
-
-    def _batches(self, split: str) -> list[tuple[str, Any]]:
-        return [(n, b) for n, b in self._job.batches.items() if n.startswith(f"{split}/")]
 
     # -- gradient -------------------------------------------------------------------------------
 
-    def _step(self, step: int, optimizer: torch.optim.Optimizer, train: TrainConfig) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, train)
-        optimizer.zero_grad(set_to_none=True)
-        sums = Sums()
-        draws = range(step * train.batch, (step + 1) * train.batch)
+    def _step(self, step: int, optimizer: torch.optim.Optimizer) -> None:
+        """Optimiser step number `step`, counted from 1."""
+        train = self._setup.config.train
+        begin_step(optimizer, step - 1, train)
+        sums = LossSums()
+        draws = range((step - 1) * train.batch, step * train.batch)
         for start in range(0, len(draws), train.micro_batch):
-            some = draws[start : start + train.micro_batch]
-            lesson = drawn_lesson(self._job, self._layer, some, self._scale)
-            sums.add(self._losses(lesson, self._job.plan.objective))
-        if not math.isfinite(sums.kl + sums.listmle):
-            raise DistillError(
-                f"layer {self._layer}, step {step + 1}: the loss is no number; lower train.lr"
-            )
+            drawn = draws[start : start + train.micro_batch]
+            sums.add(self._sums(training_batch(self._setup, self._layer, drawn, self._scale)))
+        sums.check_finite(step, self._id)
         parameters = [p for p in self.students.named().values() if p.grad is not None]
         for parameter in parameters:
-            grad: Any = parameter.grad
-            grad /= max(sums.rows, 1.0)
-        norm = clip(parameters, train.clip)
+            cast(Tensor, parameter.grad).div_(max(sums.queries, 1.0))
+        norm = clip_gradients(parameters, train.max_grad_norm)
         optimizer.step()
-        row = {"layer": self._layer, "step": step + 1, "kl": sums.kl / max(sums.rows, 1.0)}
-        self._on_event("train", {**row, "grad_norm": norm})
+        self._on_event(
+            LayerStepDone(
+                seconds=self._seconds(),
+                layer=self._id,
+                step=step,
+                losses=sums.means(self._losses),
+                grad_norm=norm,
+            )
+        )
 
-    def _losses(self, lesson: Lesson, objective: Objective) -> Sums:
-        total = Sums()
-        call = in_precision(lesson.call, self._module)
-        for group, teachers in lesson.groups:
-            features = self._features(self._module, call, group.rows.to(call.hidden.device))
-            weight = group.weight.to(call.hidden.device)
-            total.add(student_loss(features, teachers, objective, weight=weight))
+    def _sums(self, batch: LayerBatch) -> LossSums:
+        """Losses of a batch; their gradient goes into the student where it is wanted."""
+        total = LossSums()
+        for features, teachers, weight in self._groups(batch):
+            total.add(student_loss(features, teachers, self._objective, weight=weight))
         return total
 
-    # -- looks ----------------------------------------------------------------------------------
+    def _groups(
+        self, batch: LayerBatch
+    ) -> Iterator[tuple[IndexFeatures, list[IndexTeacher], Tensor]]:
+        """The student's features at the queries of every phase, their teachers and weights."""
+        call = in_precision(batch.call, self._student)
+        for sampled, teachers in batch.groups:
+            group = sampled.to(call.hidden.device)
+            features = self._setup.layers.features(self._student, call, group.positions)
+            yield features, teachers, group.weight
+
+    # -- evaluation -----------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _look(self, split: str) -> dict[str, float]:
-        """KL, mean over rows and consumers; recall of their top-k, consumers counted alike."""
-        losses, recall = Sums(), dict[tuple[str, int], list[float]]()
-        for name, batch in self._batches(split):
-            lesson = whole_lesson(
-                self._job, self._layer, name, batch, looked_at(self._job, batch), self._scale
-            )
-            losses.add(self._losses(lesson, Objective()))
-            call = in_precision(lesson.call, self._module)
-            for group, teachers in lesson.groups:
-                at, weight = group.rows.to(call.hidden.device), group.weight.to(call.hidden.device)
-                topk = self._module.index_topk
-                given = select(self._features(self._module, call, at), topk)
+    def _evaluate(self) -> dict[str, float]:
+        """Losses, mean over queries and consumers; recall of their top-k, consumers alike."""
+        losses, recalls = LossSums(), dict[tuple[str, int], WeightedMean]()
+        topk = topk_of(self._student)
+        for name, text in self._setup.split("held_out").items():
+            batch = evaluation_batch(self._setup, self._layer, name, text, self._scale)
+            losses.add(self._sums(batch))
+            for (group, _), (features, teachers, weight) in zip(
+                batch.groups, self._groups(batch), strict=True
+            ):
+                selected = select(features, topk)
                 for i, teacher in enumerate(teachers):
                     wanted = select(teacher.features, topk)
-                    real = weight * (size(wanted) > 0)
-                    share = common(given, wanted, teacher.keys) / size(wanted).clamp(min=1)
-                    tally = recall.setdefault((group.phase, i), [0.0, 0.0])
-                    tally[0] += float((share * real).sum())
-                    tally[1] += float(real.sum())
-        means = [found / rows for found, rows in recall.values() if rows]
-        mean = sum(means) / len(means) if means else float("nan")
-        return {"kl": losses.kl / max(losses.rows, 1.0), "recall": mean}
+                    counted = weight * (size(wanted) > 0)
+                    recall = recall_of(selected, wanted, teacher.keys)
+                    mean = recalls.setdefault((group.phase, i), WeightedMean())
+                    mean.add(float((recall * counted).sum()), float(counted.sum()))
+        means: Means = losses.means(self._losses)
+        recall_mean = mean_over_consumers(recalls.values())
+        return {k: v for k, v in means.items() if v is not None} | {"recall": recall_mean}

@@ -1,137 +1,161 @@
 """Layer by layer from the first full layer to the last, and what it leaves behind.
 
-state.json      how far the streams are, which layers are done; read by the same command
-students/<f>    trained tensors of a finished layer
-shelf/          hidden states and teachers; removed at the end
+state.json       how far the streams are, which layers are done; read by the same command
+students/<f>     trained tensors of a finished layer
+hidden_states/   hidden states and teachers; removed at the end
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
+from distill.config.train import DistillConfig
 from distill.errors import DistillError
-from distill.layerwise.layer_trainer import LayerTrainer, Trained
-from distill.layerwise.logit_evaluator import Judge
-from distill.layerwise.setup import Job
+from distill.init.candidates import CandidateChoice
+from distill.layerwise.layer_trainer import LayerTrainer, TrainedLayer
+from distill.layerwise.logit_evaluator import LogitEvaluator
+from distill.layerwise.setup import LayerwiseSetup
 from distill.layerwise.streams import Streams
-from distill.layerwise.tensor_store import Shelf
-from distill.models.load import base_facts
-from distill.models.student import Students
-from distill.setup import Session
+from distill.layerwise.tensor_store import TensorStore
+from distill.models.student import State
 from distill.training.artifacts import save
-from distill.training.state import Progress
+from distill.training.events import (
+    LayerDone,
+    LayerRead,
+    Measured,
+    OnEvent,
+    Resumed,
+    StreamsAdvanced,
+    Warned,
+)
+from distill.training.identity import recipe_of
+from distill.training.metrics_log import MetricsLog, Row
+from distill.training.state import TrainState
 from evalkit.core.files import write_atomic
-from evalkit.dsa.families.sites import indexer_sites
 
-STATE, STUDENTS, METRICS = "state.json", "students", "metrics.jsonl"
-_HELD = torch.device("cpu")
+STATE, STUDENTS = "state.json", "students"
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Layers that the streams stand before."""
+
+    original_at: int
+    arm_at: int
+    evaluator_at: int
 
 
 class LayerwiseRun:
-    """Trains all full layers of a job in a directory.
+    """Trains all full layers of a setup in a directory.
 
     Attributes:
         done: what became of each full layer, by ordinal.
     """
 
     def __init__(
-        self, job: Job, out: Path, on_event: Callable[[str, dict[str, Any]], None] = lambda *_: None
+        self, setup: LayerwiseSetup, out: Path, on_event: OnEvent = lambda _: None
     ) -> None:
-        self.done: dict[int, Trained] = {}
-        self._job, self._out, self._on_event = job, out, on_event
-        self._students = Shelf(out / STUDENTS)
-        self._seconds, self._began, self._opened = 0.0, time.perf_counter(), 0
-        job.layers.on_open = self._count
-        self._base = base_facts(job.name, job.meta)
+        self.done: dict[int, TrainedLayer] = {}
+        self._setup, self._out, self._on_event = setup, out, on_event
+        self._students, self._log = TensorStore(out / STUDENTS), MetricsLog(out)
+        self._earlier_seconds, self._began = 0.0, time.perf_counter()
+        self._layers_read = 0
+        setup.layers.on_open = self._count
 
     def run(self) -> Path:
         """Start or resume; returns the indexer directory.
 
         Raises:
-            DistillError: the directory belongs to another run; the loss is no number.
+            DistillError: the directory belongs to another run; the loss is NaN.
         """
-        job = self._job
+        setup = self._setup
         at = self._resume()
-        if not at:
-            (self._out / METRICS).unlink(missing_ok=True)
-            job.shelf.drop("")
-        streams = Streams(job, at.get("original_at", 0), at.get("arm_at", 0))
-        judge = Judge(job, streams.arm, at.get("judge_at", 0))
-        if not at:
+        if at is None:
+            self._log.start()
+            setup.store.drop("")
+            streams = Streams(setup)
+            evaluator = LogitEvaluator(setup, streams.arm)
             streams.begin()
-            self._save(streams, judge)
+            self._save(streams, evaluator)
+        else:
+            streams = Streams(setup, at.original_at, at.arm_at)
+            evaluator = LogitEvaluator(setup, streams.arm, at.evaluator_at)
 
         def on_layer() -> None:
-            self._save(streams, judge)
-            places = {"original": streams.original_at, "arm": streams.arm_at, "judge": judge.at}
-            self._on_event("layer", places)
+            self._save(streams, evaluator)
+            self._on_event(StreamsAdvanced(streams.original_at, streams.arm_at, evaluator.at))
 
-        judge.begin(on_layer)
-        for layer, found in self.done.items():
-            streams.trained(layer, found.state)
-        for layer in job.trained:
+        evaluator.prepare(on_layer)
+        for layer, trained in self.done.items():
+            streams.use_trained(layer, trained.state)
+        for layer in setup.trained:
             if layer in self.done:
                 continue
-            streams.original_to(max(job.teachers(layer) | {layer}), on_layer)
+            streams.original_to(max(setup.teachers(layer) | {layer}), on_layer)
             streams.arm_to(layer, on_layer)
             streams.keep_inputs(layer)
-            self._train(layer, judge)
-            streams.trained(layer, self.done[layer].state)
-            self._save(streams, judge)
+            self._train(layer, evaluator)
+            streams.use_trained(layer, self.done[layer].state)
+            self._save(streams, evaluator)
             self._free(layer)
         directory = self._write()
-        job.shelf.drop("")
+        setup.store.drop("")
         return directory
 
-    def _train(self, layer: int, judge: Judge) -> None:
-        opened = self._job.layers.open(layer)
+    def _train(self, layer: int, evaluator: LogitEvaluator) -> None:
+        opened = self._setup.layers.open(layer)
         indexer = opened.indexer
         del opened  # the indexer alone stays
-        trainer = LayerTrainer(self._job, layer, indexer, judge, self._log)
-        found = trainer.run()
-        self._students.put(str(layer), **{f"state.{k}": v for k, v in found.state.items()},
-                           **{f"last.{k}": v for k, v in found.last.items()})  # fmt: skip
-        self.done[layer] = found
-        self._log("probe", {"layer": layer, "before": found.before, "after": found.after})
+        trainer = LayerTrainer(
+            self._setup, layer, indexer, evaluator, self._seconds, self._measured
+        )
+        trained = trainer.run()
+        tensors = {f"state.{k}": v for k, v in trained.state.items()}
+        tensors |= {f"last.{k}": v for k, v in trained.last.items()}
+        self._students.put(str(layer), **tensors)
+        self.done[layer] = trained
+        self._measured(
+            LayerDone(
+                seconds=self._seconds(),
+                layer=self._setup.schedule.layer_ids[layer],
+                before=trained.before,
+                after=trained.after,
+            )
+        )
 
     def _free(self, layer: int) -> None:
         """Drop what only this layer needed."""
-        self._job.shelf.drop(f"input/{layer}")
-        waiting = [f for f in self._job.trained if f not in self.done]
-        for teacher in self._job.teachers(layer):
-            if not any(f in waiting for f in self._job.taught_by(teacher)):
-                self._job.shelf.drop(f"teach/{teacher}")
+        self._setup.store.drop(f"input/{layer}")
+        waiting = [f for f in self._setup.trained if f not in self.done]
+        for teacher in self._setup.teachers(layer):
+            if not any(f in waiting for f in self._setup.taught_by(teacher)):
+                self._setup.store.drop(f"teach/{teacher}")
 
     def _count(self) -> None:
-        self._opened += 1
-        self._on_event("opened", {"layers": self._opened})
+        self._layers_read += 1
+        self._on_event(LayerRead(self._layers_read))
 
     # -- state ----------------------------------------------------------------------------------
 
-    def _identity(self) -> dict[str, Any]:
-        config = self._job.config
-        return {
-            "base": self._base["fingerprint"],
-            "tokens": self._job.data.sha256,
-            "recipe": config.model_dump(mode="json", exclude={"model", "evaluation", "licence"}),
-        }
+    def _identity(self) -> dict[str, object]:
+        """What a directory must share with this run to be continued."""
+        setup = self._setup
+        base, tokens = setup.base["fingerprint"], setup.data.sha256
+        return {"base": base, "tokens": tokens, "recipe": _recorded(setup.config)}
 
-    def _save(self, streams: Streams, judge: Judge) -> None:
+    def _save(self, streams: Streams, evaluator: LogitEvaluator) -> None:
         record = {
             "identity": self._identity(),
-            "original_at": streams.original_at,
-            "arm_at": streams.arm_at,
-            "judge_at": judge.at,
-            "opened": self._opened,
-            "seconds": self._seconds + time.perf_counter() - self._began,
+            **asdict(_Places(streams.original_at, streams.arm_at, evaluator.at)),
+            "layers_read": self._layers_read,
+            "seconds": self._seconds(),
             "done": {
                 str(layer): {k: v for k, v in asdict(one).items() if k not in ("state", "last")}
                 for layer, one in self.done.items()
@@ -139,86 +163,83 @@ class LayerwiseRun:
         }
         write_atomic(self._out / STATE, json.dumps(record, indent=2) + "\n")
 
-    def _resume(self) -> dict[str, int]:
-        """Where the streams are; nothing where there is no run yet."""
+    def _resume(self) -> _Places | None:
+        """Where the streams are; None where there is no run yet."""
         path = self._out / STATE
         if not path.is_file():
-            return {}
+            return None
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            same = record["identity"] == json.loads(json.dumps(self._identity()))
-            if not same:
+            for old, new in {"judge_at": "evaluator_at", "opened": "layers_read"}.items():
+                if old in record:  # of 0.1
+                    record[new] = record[old]
+            identity = dict(record["identity"])
+            identity["recipe"] = _recorded(recipe_of(identity["recipe"]))
+            if identity != self._identity():
                 raise DistillError(f"{path}: belongs to another run; use another --out")
-            at = {key: int(record[key]) for key in ("original_at", "arm_at", "judge_at")}
-            self._seconds, self._opened = float(record["seconds"]), int(record["opened"])
+            at = _Places(*(int(record[name]) for name in _Places.__slots__))
+            self._earlier_seconds = float(record["seconds"])
+            self._layers_read = int(record["layers_read"])
             for name, facts in record["done"].items():
-                self.done[int(name)] = Trained(**facts, **self._parts(name))
+                self.done[int(name)] = self._trained(name, facts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DistillError(
                 f"{path}: damaged, or an older version's: {error}; remove {self._out}"
             ) from None
-        self._forget_unfinished()
-        self._on_event("resume", {"done": sorted(self.done), "layers": self._opened})
+        self._log.resume(self._is_done)
+        ids = self._setup.schedule.layer_ids
+        done = tuple(ids[layer] for layer in sorted(self.done))
+        self._on_event(Resumed(layers=done, layers_read=self._layers_read))
         return at
 
-    def _parts(self, name: str) -> dict[str, Any]:
-        """Tensors of a finished layer."""
-        parts: dict[str, dict[str, Tensor]] = {"state": {}, "last": {}}
-        for key, tensor in self._students.get(name, _HELD).items():
-            kind, _, rest = key.partition(".")
-            parts[kind][rest] = tensor
-        return parts
+    def _trained(self, name: str, facts: Mapping[str, object]) -> TrainedLayer:
+        """A finished layer from its record and its tensors."""
+        parts: dict[str, State] = {"state": {}, "last": {}}
+        for key, tensor in self._students.get(name, _CPU).items():
+            part, _, rest = key.partition(".")
+            parts[part][rest] = tensor
+        return TrainedLayer(**facts, **parts)  # type: ignore[arg-type]
 
-    def _forget_unfinished(self) -> None:
-        """Drop what was logged of layers that train again."""
-        path, kept = self._out / METRICS, []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # torn by the kill
-            if row["layer"] in self.done:
-                kept.append(line)
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    def _is_done(self, row: Row) -> bool:
+        """Whether a row of the log is of a finished layer; the others train again."""
+        return row["layer"] in {self._setup.schedule.layer_ids[layer] for layer in self.done}
 
-    def _log(self, kind: str, values: dict[str, Any]) -> None:
-        seconds = round(self._seconds + time.perf_counter() - self._began, 3)
-        row = {"kind": kind, **values, "seconds": seconds}
-        with (self._out / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        self._on_event(kind, row)
+    def _seconds(self) -> float:
+        """Of work, interruptions left out."""
+        return self._earlier_seconds + time.perf_counter() - self._began
+
+    def _measured(self, event: Measured) -> None:
+        self._log.append(event.row())
+        self._on_event(event)
 
     # -- output ---------------------------------------------------------------------------------
 
     def _write(self) -> Path:
-        job = self._job
-        students = Students(indexer_sites(job.meta), job.trained)
-        if job.config.student.tensors:
-            students.freeze_except(job.config.student.tensors)
-        session = Session(
-            job.config, job.name, job.meta, indexer_sites(job.meta), job.schedule, students,
-            job.plan, job.data, self._base, job.warnings,
-        )  # fmt: skip
-        best = {f"{f}.{k}": v for f, one in self.done.items() for k, v in one.state.items()}
-        ids = job.layers.layout.layer_ids
-        progress = Progress(
-            step=job.config.train.steps,
-            best_step=max(one.best_step for one in self.done.values()),
-            before=self._summary("before"),
-            after=self._summary("after"),
+        setup, layers = self._setup, list(self.done.values())
+        ids = setup.schedule.layer_ids
+        students = {f"{one.layer}.{k}": v for one in layers for k, v in one.state.items()}
+        state = TrainState(
+            step=setup.config.train.steps,
+            best_step=max(one.best_step for one in layers),
+            before=_summary([one.before for one in layers]),
+            after=_summary([one.after for one in layers]),
             choices=[
-                {"layer": ids[f], "chosen": one.chosen, "scores": one.scores}
-                for f, one in self.done.items()
+                CandidateChoice(ids[one.layer], one.chosen, one.scores)
+                for one in layers
                 if one.scores
             ],
-            seconds=self._seconds + time.perf_counter() - self._began,
+            seconds=self._seconds(),
         )
-        for warning in progress.warnings:
-            self._on_event("warning", {"text": warning})
-        return save(session, best, progress, self._out)
+        for warning in state.warnings:
+            self._on_event(Warned(warning))
+        return save(setup, students, state, self._out)
 
-    def _summary(self, which: str) -> dict[str, float]:
-        """Mean recall; logit KL as the last layer's look has it: with all others trained."""
-        looks: list[dict[str, float]] = [getattr(one, which) for one in self.done.values()]
-        recall = sum(look["recall"] for look in looks) / len(looks)
-        return looks[-1] | {"recall": recall}
+
+def _recorded(config: DistillConfig) -> dict[str, object]:
+    return config.model_dump(mode="json", exclude={"model", "evaluation", "licence"})
+
+
+def _summary(by_layer: list[dict[str, float]]) -> dict[str, float]:
+    """Mean recall; logit KL as the last layer's evaluation has it: with all others trained."""
+    recall = sum(metrics["recall"] for metrics in by_layer) / len(by_layer)
+    return by_layer[-1] | {"recall": recall}

@@ -1,111 +1,114 @@
 """Two streams of hidden states that go through the layers together: the original's and the arm's.
 
-The original runs ahead as far as the teachers of the next full layer lie, and leaves what they say
-on the shelf; the arm's follows up to that layer, whose indexer is then trained on its own input.
-Where states are off-policy, the arm carries held-out and calibration text alone, and looks are
-taken at its states; under a lag it carries every draw: its prompt ends elsewhere each time.
+The original runs ahead as far as the teachers of the next full layer lie, and stores what they say;
+the arm's follows up to that layer, whose indexer is then trained on its own input. Where states are
+off-policy, the arm carries held-out and calibration text alone, for the evaluations; under a lag it
+carries every draw: its prompt ends elsewhere each time.
 
     original/…, arm/…              see `distill.layerwise.hidden_states`
     input/<layer>/<batch>          attention-block input and query latent of a full layer
-    teach/<layer>/…                keys, queries at the drawn rows, inputs on calibration text
+    teach/<layer>/…                keys, queries at the drawn positions, inputs on calibration text
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from torch import Tensor
+from collections.abc import Callable, Sequence
 
 from distill.data.batch import Batch
-from distill.layerwise.hidden_states import Course, State
+from distill.layerwise.batches import evaluation_queries
+from distill.layerwise.hidden_states import HiddenStateStream
 from distill.layerwise.layer_loader import Layer
-from distill.layerwise.setup import Job
-from distill.objective.query_sampling import RowGroup
+from distill.layerwise.setup import LayerwiseSetup
+from distill.models.student import State
+from distill.objective.query_sampling import QueryGroup
 from evalkit.dsa import IndexerCall, IndexFeatures
-
-LOOKED_AT = ("held_out", "calibration")
 
 
 class Streams:
-    """Hidden states on the shelf, and how far they are.
+    """Hidden states in the store, and how far they are.
 
     Attributes:
-        original_at: layer that the original's states stand in front of.
+        original_at: layer that the original's states stand before.
         arm_at: the same of the arm's.
-        arm: its course.
+        arm: its stream.
     """
 
-    def __init__(self, job: Job, original_at: int = 0, arm_at: int = 0) -> None:
+    def __init__(self, setup: LayerwiseSetup, original_at: int = 0, arm_at: int = 0) -> None:
         self.original_at, self.arm_at = original_at, arm_at
-        self._job, self._shelf = job, job.shelf
+        self._setup, self._store = setup, setup.store
         self._states: dict[int, State] = {}
-        self._original = Course(job, "original", job.layers.layout.native)
-        self.arm = Course(job, "arm", job.schedule, self._states)
-        self._last = max(max(job.teachers(f)) for f in job.trained)
-        self._seen_in_arm = {
-            n: b for n, b in job.carried.items() if job.plan.on_policy or n.startswith("held_out/")
+        self._original = HiddenStateStream(setup, "original", setup.layers.layout.native)
+        self.arm = HiddenStateStream(setup, "arm", setup.schedule, self._states)
+        self._last = max(max(setup.teachers(f)) for f in setup.trained)
+        self._inputs_from_arm = {
+            name: batch
+            for name, batch in setup.carried.items()
+            if setup.plan.on_policy or name.startswith("held_out/")
         }
 
     def begin(self) -> None:
         """Embed the text."""
-        embedding = self._job.layers.embed()
-        self._original.begin(self._job.batches, embedding)
-        self.arm.begin(self._job.carried, embedding)
+        embedding = self._setup.layers.embed()
+        self._original.embed(self._setup.batches, embedding)
+        self.arm.embed(self._setup.carried, embedding)
 
-    def trained(self, layer: int, state: State) -> None:
+    def use_trained(self, layer: int, state: State) -> None:
         """From now on the arm has this indexer at a layer."""
         self._states[layer] = state
 
     # -- the original -----------------------------------------------------------------------------
 
     def original_to(self, last: int, on_layer: Callable[[], None]) -> None:
-        """Run the original through layer `last`; `on_layer` is called behind every layer."""
+        """Run the original through layer `last`; `on_layer` is called after every layer."""
+        setup = self._setup
         while self.original_at <= last:
             number = self.original_at
-            layer = self._job.layers.open(number)
+            layer = setup.layers.open(number)
 
             def visit(name: str, call: IndexerCall, layer: Layer = layer) -> None:
-                off_policy = not self._job.plan.on_policy and name not in self._seen_in_arm
-                if layer.number in self._job.trained and off_policy:
+                off_policy = not setup.plan.on_policy and name not in self._inputs_from_arm
+                if layer.number in setup.trained and off_policy:
                     self._keep_input(layer.number, name, call)
-                if self._job.taught_by(layer.number):
+                if setup.taught_by(layer.number):
                     self._teach(layer, name, call)
 
-            self._original.through(layer, self._job.batches, visit, stop=number == self._last)
+            visit_only = number == self._last
+            self._original.advance(layer, setup.batches, visit, visit_only=visit_only)
             del layer, visit
             self.original_at = number + 1
             on_layer()
-            self._original.leave(number)
+            self._original.discard(number)
 
     def _teach(self, layer: Layer, name: str, call: IndexerCall) -> None:
-        """What a teacher says about a batch, linear in the length."""
-        job, root, batch = self._job, f"teach/{layer.number}", self._job.batches[name]
-        split = name.partition("/")[0]
+        """Store what a teacher says about a batch, linear in the length."""
+        setup, root, batch = self._setup, f"teach/{layer.number}", self._setup.batches[name]
+        split, _, number = name.partition("/")
 
-        def features(rows: Tensor) -> IndexFeatures:
-            return layer.where.features(layer.indexer, call, rows.to(call.hidden.device))
+        def features(group: QueryGroup) -> IndexFeatures:
+            positions = group.positions.to(call.hidden.device)
+            return setup.layers.features(layer.indexer, call, positions)
 
         if split == "calibration":
-            self._shelf.put(f"{root}/call/{name}", hidden=call.hidden, q_resid=call.q_resid)
-        if split in LOOKED_AT:
-            for group in looked_at(job, batch):
-                said = features(group.rows)
-                self._put_rows(f"{root}/look/{name}/{group.phase}", said)
-            self._shelf.put(f"{root}/keys/{name}", key=said.key)
+            self._store.put(f"{root}/call/{name}", hidden=call.hidden, q_resid=call.q_resid)
+        if split in ("held_out", "calibration"):
+            for group in evaluation_queries(setup, batch):
+                projected = features(group)
+                self._put_queries(f"{root}/look/{name}/{group.phase}", projected)
+            self._store.put(f"{root}/keys/{name}", key=projected.key)
             return
-        first = int(name.partition("/")[2]) * job.config.train.micro_batch
-        draws = [job.draws_of.get(first + i, []) for i in range(len(batch.ids))]
+        first = int(number) * setup.config.train.micro_batch
+        draws = [setup.draws_of.get(first + i, []) for i in range(len(batch.ids))]
         for turn in range(max(map(len, draws))):  # sequences that are drawn again: once per turn
-            some = [(i, d[turn]) for i, d in enumerate(draws) if turn < len(d)]
-            for group, order in drawn(job, batch, some):
-                said = features(group.rows)
-                for i, draw in order:
-                    self._put_rows(f"{root}/draw/{draw}/{group.phase}", said, i)
-        self._shelf.put(f"{root}/keys/{name}", key=said.key)
+            drawn = [(i, d[turn]) for i, d in enumerate(draws) if turn < len(d)]
+            for group in training_queries(setup, batch, drawn):
+                projected = features(group)
+                for i, draw in drawn:
+                    self._put_queries(f"{root}/draw/{draw}/{group.phase}", projected, i)
+        self._store.put(f"{root}/keys/{name}", key=projected.key)
 
-    def _put_rows(self, name: str, said: IndexFeatures, row: int | None = None) -> None:
+    def _put_queries(self, name: str, features: IndexFeatures, row: int | None = None) -> None:
         part = slice(None) if row is None else slice(row, row + 1)
-        self._shelf.put(name, query=said.query[part], weight=said.weight[part])
+        self._store.put(name, query=features.query[part], weight=features.weight[part])
 
     # -- the arm ----------------------------------------------------------------------------------
 
@@ -113,36 +116,31 @@ class Streams:
         """Run the arm up to, not through, a layer."""
         while self.arm_at < layer:
             number = self.arm_at
-            self.arm.through(self._job.layers.open(number), self._job.carried)
+            self.arm.advance(self._setup.layers.open(number), self._setup.carried)
             self.arm_at = number + 1
             on_layer()
-            self.arm.leave(number)
+            self.arm.discard(number)
 
     def keep_inputs(self, number: int) -> None:
-        """The arm's inputs of the layer it stands in front of; off-policy, of held-out text."""
-        self.arm.through(
-            self._job.layers.open(number), self._seen_in_arm,
-            lambda name, call: self._keep_input(number, name, call), stop=True,
-        )  # fmt: skip
+        """Store the arm's inputs of the layer it stands before; off-policy, of held-out text."""
+
+        def visit(name: str, call: IndexerCall) -> None:
+            self._keep_input(number, name, call)
+
+        layer = self._setup.layers.open(number)
+        self.arm.advance(layer, self._inputs_from_arm, visit, visit_only=True)
 
     def _keep_input(self, number: int, name: str, call: IndexerCall) -> None:
-        self._shelf.put(f"input/{number}/{name}", hidden=call.hidden, q_resid=call.q_resid)
-        if call.rope is not None and f"rope/{name}" not in self._shelf:
-            self._shelf.put(f"rope/{name}", cos=call.rope[0][:1], sin=call.rope[1][:1])
+        self._store.put(f"input/{number}/{name}", hidden=call.hidden, q_resid=call.q_resid)
+        if call.rope is not None and f"rope/{name}" not in self._store:
+            self._store.put(f"rope/{name}", cos=call.rope[0][:1], sin=call.rope[1][:1])
 
 
-def looked_at(job: Job, batch: Batch) -> list[RowGroup]:
-    """Rows of held-out and calibration text, as the probes draw them."""
-    draws = range(batch.first, batch.first + len(batch.ids))
-    return job.plan.groups(batch, draws, job.plan.prompts(batch, draws))
-
-
-def drawn(
-    job: Job, batch: Batch, some: list[tuple[int, int]]
-) -> list[tuple[RowGroup, list[tuple[int, int]]]]:
-    """Row groups over a whole batch for (row, draw) pairs; other rows repeat the first pair."""
-    every = [some[0][1]] * len(batch.ids)
-    for i, draw in some:
-        every[i] = draw
-    prompts = job.plan.prompts(batch, every)
-    return [(group, some) for group in job.plan.groups(batch, every, prompts)]
+def training_queries(
+    setup: LayerwiseSetup, batch: Batch, drawn: Sequence[tuple[int, int]]
+) -> list[QueryGroup]:
+    """Query positions of a whole batch for (row, draw) pairs; other rows repeat the first pair."""
+    draws = [drawn[0][1]] * len(batch.ids)
+    for row, draw in drawn:
+        draws[row] = draw
+    return setup.plan.query_groups(batch, draws, setup.plan.prompt_lengths(batch, draws))

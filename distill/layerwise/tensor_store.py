@@ -16,7 +16,7 @@ from distill.errors import DistillError
 from evalkit.dsa.files import replacing
 
 
-class Shelf:
+class TensorStore:
     """A directory of safetensors files, one per name such as ``original/3/train/0``.
 
     Attributes:
@@ -33,10 +33,10 @@ class Shelf:
             DistillError: the disk is full or may not be written.
         """
         path = self._path(name)
-        clean = {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
+        contiguous = {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
         try:
-            with replacing(path) as fresh:
-                save_file(clean, fresh)
+            with replacing(path) as new_file:
+                save_file(contiguous, new_file)
         except (OSError, SafetensorError) as error:
             raise DistillError(
                 f"{path}: cannot be written: {error}; with room there the same command goes on"

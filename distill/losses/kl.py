@@ -9,14 +9,33 @@ Several consumers: with p̄ the mean of their distributions,
 
     mean_c KL(p_c ‖ q) = mean_c Σ p_c log p_c − Σ p̄ log q
 
-so p̄ and one number per row are all that is kept of them. The gradient is that of KL(p̄ ‖ q)
+so p̄ and one number per query are all that is kept of them. The gradient is that of KL(p̄ ‖ q)
 (IndexCache, proposition 1); the two values differ by a constant of the teacher.
 """
 
 from __future__ import annotations
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
+
+from distill.losses.base import Needs, Target
+
+
+class KL(BaseModel):
+    """``kind = "kl"``: mean over the consumers of KL(p_c ‖ q). It has no options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def needs(self, topk: int) -> Needs:  # noqa: ARG002
+        """The consumers' mean distribution."""
+        return Needs(mean=True)
+
+    def __call__(self, scores: Tensor, target: Target, support: Tensor) -> tuple[Tensor, Tensor]:
+        """See `distill.losses.base.Loss`."""
+        return kl(
+            target.mean, scores, support, information=target.information, weight=target.weight
+        )
 
 
 def self_information(target: Tensor) -> Tensor:
@@ -33,24 +52,24 @@ def kl(
     information: Tensor | None = None,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum over rows of KL(target ‖ softmax(scores)), and how many rows (or what weight) it holds.
+    """Sum over queries of KL(target ‖ softmax(scores)), and how many (or what weight) it holds.
 
     Args:
-        target: teacher probabilities [..., T], 0 outside the support; rows sum to 1.
+        target: teacher probabilities [..., T], 0 outside the support; each query's sum to 1.
         scores: the student's index scores [..., T] at the model's own scale; what stands outside
             the support is not read.
-        support: bool, broadcastable to [..., T]: keys that a row may see.
-        information: Σ p log p per row [...]; default: that of `target`. With the mean over
+        support: bool, broadcastable to [..., T]: keys that a query may see.
+        information: Σ p log p per query [...]; default: that of `target`. With the mean over
             consumers of their own, the result is the mean of their divergences.
-        weight: of each row [...]; default 1.
+        weight: of each query [...]; default 1.
 
     Returns:
-        (sum, count) in the dtype of the scores, at least fp32. Rows without any visible key are in
-        neither.
+        (sum, count) in the dtype of the scores, at least fp32. Queries without any visible key are
+        in neither.
     """
     support = support.expand(scores.shape)
     real = support.any(-1)
-    # Mask before the softmax, with a finite number: -inf would make NaN of an all-masked row.
+    # Mask before the softmax, with a finite number: -inf would make NaN where all keys are masked.
     masked = scores.to(_precision(scores)).masked_fill(~support, torch.finfo(scores.dtype).min)
     log_q = torch.log_softmax(masked, dim=-1).masked_fill(~support, 0.0)
     target = target.to(log_q.dtype)

@@ -2,7 +2,7 @@
 
     L_t = Σ_{i<m} a_i · [ logsumexp_{j≥i} s[y_j] − s[y_i] ] / Σ_{i<m} a_i
 
-y lists the keys of a row by falling teacher score, s are the student's scores (Xia et al., ICML
+y lists the keys of a query by falling teacher score, s are the student's scores (Xia et al., ICML
 2008). Every denominator runs over all remaining keys, those beyond the m-th included: without the
 tail no gradient would reach a key outside the list, and the border of the selection could not
 move. a_i weighs positions: all alike, a band around the top-k border, or falling with the rank.
@@ -16,9 +16,39 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from distill.losses.base import Needs, Target
+
 Weighting = Literal["uniform", "discount", "band"]
+
+
+class ListMLE(BaseModel):
+    """``kind = "listmle"``: likelihood of each consumer's order of its best keys.
+
+    Attributes:
+        list_length: m, in multiples of the model's index_topk.
+        positions: weights of the list's positions, see `position_weights`.
+        band: half width of the band around the top-k border, in multiples of index_topk.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    list_length: float = Field(default=2.0, gt=0)
+    positions: Weighting = "uniform"
+    band: float = Field(default=0.5, gt=0)
+
+    def needs(self, topk: int) -> Needs:
+        """The order of each consumer's m best keys."""
+        return Needs(order=max(1, round(self.list_length * topk)))
+
+    def __call__(self, scores: Tensor, target: Target, support: Tensor) -> tuple[Tensor, Tensor]:
+        """See `distill.losses.base.Loss`."""
+        band = max(1, round(self.band * target.topk))
+        length = self.needs(target.topk).order
+        positions = position_weights(length, self.positions, topk=target.topk, band=band)
+        return listmle(target.order, scores, support, positions=positions, weight=target.weight)
 
 
 def position_weights(
@@ -42,7 +72,7 @@ def position_weights(
 
 
 def list_order(teacher: Tensor, support: Tensor, length: int) -> Tensor:
-    """The first `length` keys of each row by falling teacher score; ties go to the lower index.
+    """The first `length` keys of each query by falling teacher score; ties go to the lower index.
 
     Args:
         teacher: scores [..., T].
@@ -50,7 +80,7 @@ def list_order(teacher: Tensor, support: Tensor, length: int) -> Tensor:
         length: m, at most T.
 
     Returns:
-        int64 [..., min(length, T)]. A row with fewer visible keys is filled up with invisible ones.
+        int64 [..., min(length, T)]. Where fewer keys are visible, invisible ones fill it up.
     """
     length = min(length, teacher.shape[-1])
     values = teacher.masked_fill(~support.expand(teacher.shape), float("-inf"))
@@ -71,17 +101,17 @@ def listmle(
     positions: Tensor | None = None,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum over rows of the negative top-m log-likelihood, and how many rows it holds.
+    """Sum over queries of the negative top-m log-likelihood, and how many it holds.
 
     Args:
         order: from `list_order` [..., m].
         scores: the student's index scores [..., T].
         support: bool, broadcastable to [..., T].
-        positions: a_i [m or more]; default all 1. Only positions that a row has count.
-        weight: of each row [...]; default 1.
+        positions: a_i [m or more]; default all 1. Only positions that a query has count.
+        weight: of each query [...]; default 1.
 
     Returns:
-        (sum, count); rows in which no weighted position is visible are in neither.
+        (sum, count); queries in which no weighted position is visible are in neither.
     """
     support = support.expand(scores.shape)
     precision = torch.promote_types(scores.dtype, torch.float32)

@@ -1,86 +1,104 @@
-"""What a forward shows: the inputs of every indexer, by layer.
+"""Capture indexer inputs, or final hidden states, in a forward of the model under a schedule.
 
 Everything a loss needs of a layer is its `IndexerCall`: the attention-block input, the query
 latent, the rotary tables. A layer's visitor runs while that layer does, so the caller may reduce
-at once and keep nothing; the forward stops behind the last layer that anyone asked for.
+at once and keep nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from distill.data.batch import Batch
+from distill.models.causal_lm import CausalLM
+from distill.models.early_exit import ForwardStoppedError
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
 from evalkit.dsa.families.sites import IndexerSites
+from evalkit.dsa.overrides import swap_indexer
 
 Visitor = Callable[[int, IndexerCall], None]
 
 
-class _DoneError(Exception):
-    """Nobody needs the layers that follow."""
-
-
-def run(
-    model: Any,
+def visit_indexer_calls(
+    model: CausalLM,
     schedule: ReuseSchedule,
     batch: Batch,
     visit: Visitor,
     *,
     layers: Collection[int],
     decode_rows: Tensor | None = None,
-    output: bool = False,
-    chunked: bool = True,
-) -> Tensor | None:
-    """One forward without gradient; `visit` sees the calls of some layers as they happen.
+    through_attention: bool = False,
+) -> None:
+    """One forward without gradient; `visit` sees the indexer calls of some layers as they happen.
 
     Args:
         model: a transformers causal language model of a supported family.
         schedule: what it runs under.
         batch: whole sequences from position 0; padding at their end needs no mask.
         visit: called as (ordinal, call), before the layer attends.
-        layers: ordinals to visit.
-        decode_rows: bool [B, S]; True rows read the decode sources.
-        output: run to the end and return the final hidden states [B, S, hidden].
-        chunked: select by `evalkit.dsa.select`; False runs what stands in the model as it is.
+        layers: ordinals to visit; the forward stops at the last of them.
+        decode_rows: bool [B, S]; True positions read the decode sources.
+        through_attention: let the last of the layers attend as well.
     """
-    wanted, last = frozenset(layers), max(layers, default=-1)
+    wanted = frozenset(layers)
+    last = max(wanted, default=-1) + through_attention
 
     def observe(ordinal: int, call: IndexerCall, _: Tensor | None) -> None:
         if ordinal in wanted:
-            visit(ordinal, _lean(call))
-        if ordinal >= last and not output:
-            raise _DoneError
+            visit(ordinal, _without_cache(call))
+        if ordinal >= last:
+            raise ForwardStoppedError
+
+    under = apply_schedule(model, schedule, chunked=True, observe=observe)
+    with torch.no_grad(), under as applied, suppress(ForwardStoppedError):
+        applied.decode_rows = decode_rows
+        model.get_decoder()(batch.ids, use_cache=False)
+
+
+def final_hidden_states(
+    model: CausalLM,
+    schedule: ReuseSchedule,
+    batch: Batch,
+    *,
+    visit: Visitor = lambda *_: None,
+    decode_rows: Tensor | None = None,
+    chunked: bool = True,
+) -> Tensor:
+    """Hidden states [B, S, hidden] after the last layer and norm, without gradient.
+
+    Args:
+        model: as in `visit_indexer_calls`.
+        schedule: what it runs under.
+        batch: whole sequences.
+        visit: sees every indexer call, as (ordinal, call).
+        decode_rows: bool [B, S]; True positions read the decode sources.
+        chunked: select by `evalkit.dsa.select`; False runs what stands in the model as it is.
+    """
+
+    def observe(ordinal: int, call: IndexerCall, _: Tensor | None) -> None:
+        visit(ordinal, _without_cache(call))
 
     under = apply_schedule(model, schedule, chunked=chunked, observe=observe)
     with torch.no_grad(), under as applied:
         applied.decode_rows = decode_rows
-        try:
-            result = model.get_decoder()(batch.ids, use_cache=False)
-        except _DoneError:
-            return None
-    hidden: Tensor = result.last_hidden_state
-    return hidden if output else None
+        hidden: Tensor = model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
+    return hidden
 
 
-def _lean(call: IndexerCall) -> IndexerCall:
+def _without_cache(call: IndexerCall) -> IndexerCall:
     """Without the cache, and with the one mask row [B, 1, T] that says which keys are padding."""
     return replace(call, cache=None, mask=None if call.mask is None else call.mask[:, -1:])
 
 
 @contextmanager
-def placed(where: IndexerSites, indexers: Mapping[int, nn.Module]) -> Iterator[None]:
-    """Other indexers in the model for a while, by ordinal; its own come back untouched."""
-    own: dict[int, Any] = {i: where.owners[i].indexer for i in indexers}
-    try:
+def swap_indexers(sites: IndexerSites, indexers: Mapping[int, nn.Module]) -> Iterator[None]:
+    """Other indexers in the model inside the block, by ordinal; its own come back untouched."""
+    with ExitStack() as stack:
         for ordinal, indexer in indexers.items():
-            where.owners[ordinal].indexer = indexer
+            stack.enter_context(swap_indexer(sites.owners[ordinal], indexer))
         yield
-    finally:
-        for ordinal, indexer in own.items():
-            where.owners[ordinal].indexer = indexer

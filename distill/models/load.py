@@ -7,13 +7,19 @@ import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 
-from distill.errors import DistillError
-from evalkit.dsa import ReuseSchedule, UnsupportedModelError
+from distill.errors import DistillError, first_line
+from distill.models.causal_lm import CausalLM
+from distill.models.indexers import indexer_at
+from evalkit.core.model_info import resolve_model
+from evalkit.dsa import UnsupportedModelError
 from evalkit.dsa.families.sites import indexer_sites
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 HASHED_BYTES = 2**30  # larger weight files count by name, size and header
 _DTYPES = {
@@ -24,7 +30,38 @@ _DTYPES = {
 }
 
 
-def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Any:
+class BaseFacts(TypedDict):
+    """What identifies the base model in an indexer directory.
+
+    Attributes:
+        model: name of the directory, or hub id.
+        model_type: of transformers.
+        revision: commit of the hub, or None.
+        fingerprint: of the weight files, see `fingerprint`.
+    """
+
+    model: str
+    model_type: str
+    revision: str | None
+    fingerprint: str
+
+
+def resolve_checkpoint(name: str, base_dir: Path) -> str:
+    """The checkpoint that a recipe names: an absolute path, or a hub id.
+
+    Raises:
+        EvalkitError: it looks like a path and is not there, or is a GGUF file.
+    """
+    checkpoint = resolve_model(name, base_dir)
+    if checkpoint.endswith(".gguf"):
+        raise DistillError(
+            f"model {name}: a GGUF file has no indexers that can be trained; name the checkpoint"
+            " (a directory of safetensors, or a hub id) that it was made of"
+        )
+    return checkpoint
+
+
+def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> CausalLM:
     """A causal language model in eval mode, every parameter frozen.
 
     Raises:
@@ -33,11 +70,10 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Any
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistillError(f"model {name}: cannot be loaded: {first}") from None
-    model = model.to(device).eval().requires_grad_(False)
+        raise DistillError(f"model {name}: cannot be loaded: {first_line(error)}") from None
+    model: CausalLM = loaded.to(device).eval().requires_grad_(False)
     try:
         family = indexer_sites(model).family
     except UnsupportedModelError as error:
@@ -47,7 +83,7 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Any
     return model
 
 
-def load_tokenizer(name: str) -> Any:
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a model.
 
     Raises:
@@ -58,35 +94,11 @@ def load_tokenizer(name: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistillError(f"model {name}: no tokenizer: {first}") from None
+        raise DistillError(f"model {name}: no tokenizer: {first_line(error)}") from None
 
 
-def trained_layers(schedule: ReuseSchedule, first: str) -> tuple[int, ...]:
-    """Full layers (ordinals) whose indexers train: those that serve another layer.
-
-    Args:
-        schedule: the arm.
-        first: ``keep`` leaves the first full layer out.
-
-    Raises:
-        DistillError: none is left.
-    """
-    layers = []
-    for layer in schedule.full_layers:
-        served = {*schedule.consumers(layer, "prefill"), *schedule.consumers(layer, "decode")}
-        if served - {layer} and not (layer == schedule.full_layers[0] and first == "keep"):
-            layers.append(layer)
-    if not layers:
-        raise DistillError(
-            f"schedule {schedule}: no indexer to train, every full layer serves itself alone"
-            + (" (the first one is kept: student.first)" if first == "keep" else "")
-        )
-    return tuple(layers)
-
-
-def base_facts(name: str, model: Any) -> dict[str, Any]:
-    """Name, type, revision and fingerprint of the base model."""
+def base_facts(name: str, model: CausalLM) -> BaseFacts:
+    """What identifies the base model."""
     return {
         "model": Path(name).name if Path(name).is_dir() else name,
         "model_type": model.config.get_text_config().model_type,
@@ -125,21 +137,21 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 def stored_dtypes(files: Iterable[Path]) -> dict[str, torch.dtype]:
     """Floating-point types of all tensors as the files hold them."""
-    found = {}
+    dtypes = {}
     for path in files:
         with path.open("rb") as handle:
             (length,) = struct.unpack("<Q", handle.read(8))
             header = json.loads(handle.read(length))
         for name, entry in header.items():
             if name != "__metadata__" and entry["dtype"] in _DTYPES:
-                found[name] = _DTYPES[entry["dtype"]]
-    return found
+                dtypes[name] = _DTYPES[entry["dtype"]]
+    return dtypes
 
 
-def names_in_model(model: Any, layer: int) -> str:
+def indexer_prefix(model: CausalLM, layer: int) -> str:
     """Prefix of the parameter names of one layer's indexer (ordinal), dot included."""
-    own: Any = indexer_sites(model).owners[layer].indexer
+    indexer = indexer_at(indexer_sites(model), layer)
     for name, module in model.named_modules():
-        if module is own:
+        if module is indexer:
             return f"{name}."
     raise DistillError(f"layer {layer}: its indexer has no name in the model")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
+from torch import nn
 
 from distill.errors import DistillError
+from distill.models.causal_lm import CausalLM, decoder_config_of
+from distill.models.indexers import indexer_at
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
 from evalkit.dsa.families.sites import indexer_sites
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelSizes:
     """Sizes of a model.
 
     Attributes:
@@ -47,46 +53,53 @@ class Shape:
     attention: int
 
 
-def without_memory(config: Any) -> Any:
-    """The model of a transformers configuration: names and sizes, no weights."""
+def meta_model(config: PretrainedConfig) -> CausalLM:
+    """The model of a transformers configuration on the meta device: names and sizes, no weights."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+        return cast(CausalLM, AutoModelForCausalLM.from_config(config))
 
 
-def shape_of(model: Any) -> tuple[Shape, ReuseSchedule]:
-    """Sizes of a model, which may be without memory, and its native schedule.
+def sizes_of(model: CausalLM) -> tuple[ModelSizes, ReuseSchedule]:
+    """Sizes of a model, which may be on the meta device, and its native schedule.
 
     Raises:
         DistillError: the model type has no indexer that is known here.
     """
     try:
-        where = indexer_sites(model)
+        sites = indexer_sites(model)
     except UnsupportedModelError as error:
         raise DistillError(str(error)) from None
-    text = model.config.get_text_config()
-    root: Any = where.root
-    owner: Any = where.owners[0]
-    sizes = [_count(layer) for layer in root.layers]
+    text = decoder_config_of(model)
+    indexer = indexer_at(sites, 0)
+    by_layer = [_count(layer) for layer in cast(nn.ModuleList, sites.root.layers)]
     whole = _count(model)
     active = whole
     if experts := getattr(text, "n_routed_experts", None):
-        routed = sum(p.numel() for n, p in root.named_parameters() if ".experts." in n)
+        named = sites.root.named_parameters()
+        routed = sum(p.numel() for n, p in named if ".experts." in n)
         active -= round(routed * (1 - text.num_experts_per_tok / experts))
     heads = int(text.num_attention_heads)
     values = getattr(text, "v_head_dim", None) or text.head_dim
     keys = getattr(text, "qk_head_dim", None) or text.head_dim
-    shape = Shape(
-        layers=len(sizes), parameters=whole, largest_layer=max(sizes), outside=whole - sum(sizes),
-        active=active, indexer=_count(owner.indexer),
+    sizes = ModelSizes(
+        layers=len(by_layer),
+        parameters=whole,
+        largest_layer=max(by_layer),
+        outside=whole - sum(by_layer),
+        active=active,
+        indexer=_count(indexer),
         hidden=int(text.hidden_size) * int(getattr(text, "hc_mult", 1) or 1),
         latent=int(getattr(text, "q_lora_rank", 0) or 0),
-        heads=int(text.index_n_heads), width=int(text.index_head_dim), topk=int(text.index_topk),
-        ratio=int(getattr(owner.indexer, "compress_rate", 1)), attention=heads * (keys + values),
-    )  # fmt: skip
-    return shape, where.layout.native
+        heads=int(text.index_n_heads),
+        width=int(text.index_head_dim),
+        topk=int(text.index_topk),
+        ratio=sites.layout.ratio,
+        attention=heads * (keys + values),
+    )
+    return sizes, sites.layout.native
 
 
-def _count(module: Any) -> int:
+def _count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())

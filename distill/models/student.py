@@ -1,4 +1,4 @@
-"""The student: copies of the full layers' indexers, the only tensors that train.
+"""The students: copies of the full layers' indexers, the only tensors that train.
 
 The model itself is never written: students stand beside it and take their indexers' places while
 a forward runs under the arm. What is frozen therefore has no gradient, no optimiser state, and
@@ -11,37 +11,58 @@ import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from distill.models.forward import placed
+from distill.models.causal_lm import CausalLM
+from distill.models.forward import swap_indexers
+from distill.models.indexers import indexer_at
 from evalkit.dsa import IndexerCall, ScheduleError
-from evalkit.dsa.families.sites import IndexerSites
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites
+
+State = dict[str, Tensor]
 
 
 class Students:
-    """Trainable fp32 indexers by ordinal.
+    """Trainable fp32 copies of indexers, by ordinal.
 
     Attributes:
-        modules: the indexers, in fp32, by ordinal.
+        modules: the copies, by ordinal.
     """
 
-    def __init__(
-        self, where: IndexerSites, layers: Collection[int], dtype: torch.dtype = torch.float32
-    ):
-        self._where = where
-        self._own: dict[int, nn.Module] = {}
-        self.modules: dict[int, nn.Module] = {}
-        for ordinal in sorted(layers):
-            own: Any = where.owners[ordinal].indexer
-            if own is None:
-                raise ScheduleError(
-                    f"layer {where.layout.layer_ids[ordinal]} has no indexer to train"
-                )
-            self._own[ordinal] = own
-            self.modules[ordinal] = copy.deepcopy(own).to(dtype).requires_grad_(True)
+    def __init__(self, originals: Mapping[int, nn.Module], tensors: Collection[str] = ()) -> None:
+        """Copy some indexers.
+
+        Args:
+            originals: the model's own indexers by ordinal.
+            tensors: train only those whose first name is one of these (``wq_b``, ``wk`` …); the
+                others are frozen. Empty: train all.
+
+        Raises:
+            ScheduleError: an indexer has no tensor of these names.
+        """
+        self._originals = {ordinal: originals[ordinal] for ordinal in sorted(originals)}
+        self.modules: dict[int, nn.Module] = {
+            ordinal: copy.deepcopy(original).to(torch.float32).requires_grad_(True)
+            for ordinal, original in self._originals.items()
+        }
+        for module in self.modules.values() if tensors else ():
+            for name, parameter in module.named_parameters():
+                parameter.requires_grad_(trains(name, tensors))
+            if not any(p.requires_grad for p in module.parameters()):
+                raise ScheduleError(f"no indexer tensor is called {sorted(tensors)}")
+
+    @classmethod
+    def of_model(
+        cls, sites: IndexerSites, layers: Collection[int], tensors: Collection[str] = ()
+    ) -> Students:
+        """Copies of the indexers of some layers (ordinals) of a live model.
+
+        Raises:
+            ScheduleError: a layer has no indexer, or no tensor of these names.
+        """
+        return cls({layer: indexer_at(sites, layer) for layer in layers}, tensors)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -57,48 +78,53 @@ class Students:
             if parameter.requires_grad
         }
 
-    def freeze_except(self, names: Collection[str]) -> None:
-        """Train only tensors whose module path starts with one of `names` (``wq_b``, ``wk`` …)."""
-        for ordinal, module in self.modules.items():
-            for name, parameter in module.named_parameters():
-                parameter.requires_grad_(any(name.split(".")[0] == wanted for wanted in names))
-            if not any(p.requires_grad for p in module.parameters()):
-                layer = self._where.layout.layer_ids[ordinal]
-                raise ScheduleError(f"layer {layer}: no indexer tensor is called {sorted(names)}")
-
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> State:
         """Copies of all tensors as ``"<ordinal>.<name>"``."""
         return {
-            f"{ordinal}.{name}": tensor.detach().clone()
-            for ordinal, module in self.modules.items()
-            for name, tensor in module.state_dict().items()
+            f"{ordinal}.{name}": tensor
+            for ordinal in self.modules
+            for name, tensor in self.state_of(ordinal).items()
         }
 
-    @torch.no_grad()
+    def state_of(self, layer: int) -> State:
+        """Copies of one student's tensors, by name."""
+        return {k: v.detach().clone() for k, v in self.modules[layer].state_dict().items()}
+
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Put back what `state` gave."""
-        for ordinal, module in self.modules.items():
+        for ordinal in self.modules:
             prefix = f"{ordinal}."
-            module.load_state_dict(
-                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            )
+            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            self.load_of(ordinal, own)
+
+    @torch.no_grad()
+    def load_of(self, layer: int, state: Mapping[str, Tensor]) -> None:
+        """Put back what `state_of` gave."""
+        self.modules[layer].load_state_dict(state)
 
     @contextmanager
-    def acting(self) -> Iterator[None]:
+    def acting(self, model: CausalLM) -> Iterator[None]:
         """The students in the model, in the model's own precision, while the block runs."""
+        with swap_indexers(indexer_sites(model), self._in_model_precision()):
+            yield
+
+    def _in_model_precision(self) -> dict[int, nn.Module]:
         stand_ins: dict[int, nn.Module] = {}
         for ordinal, module in self.modules.items():
-            own = self._own[ordinal]
-            wanted = {name: p.dtype for name, p in own.named_parameters()}
+            wanted = {n: p.dtype for n, p in self._originals[ordinal].named_parameters()}
             if all(p.dtype == wanted[name] for name, p in module.named_parameters()):
                 stand_ins[ordinal] = module
                 continue
-            acting = copy.deepcopy(module).requires_grad_(False)
-            for name, parameter in acting.named_parameters():
+            cast = copy.deepcopy(module).requires_grad_(False)
+            for name, parameter in cast.named_parameters():
                 parameter.data = parameter.data.to(wanted[name])
-            stand_ins[ordinal] = acting
-        with placed(self._where, stand_ins):
-            yield
+            stand_ins[ordinal] = cast
+        return stand_ins
+
+
+def trains(name: str, tensors: Collection[str]) -> bool:
+    """Whether a tensor of an indexer trains: by the first part of its name; without names, all."""
+    return not tensors or name.partition(".")[0] in tensors
 
 
 def in_precision(call: IndexerCall, module: nn.Module) -> IndexerCall:
@@ -114,11 +140,7 @@ def in_precision(call: IndexerCall, module: nn.Module) -> IndexerCall:
 
 @torch.no_grad()
 def reinitialise(students: Students, seed: int) -> None:
-    """Every matrix normal with variance 1/fan-in, norms to one, biases to zero.
-
-    Kept at the size of the layer's own matrices where those are larger or smaller, so that scores
-    start at the scale that the model works at.
-    """
+    """Random start: every matrix normal with variance 1/fan-in, norms to one, biases to zero."""
     for ordinal, module in students.modules.items():
         generator = torch.Generator().manual_seed(seed * 1_000_003 + ordinal)
         for name, parameter in module.named_parameters():

@@ -1,61 +1,140 @@
-"""The loss of one student on one batch, in chunks of rows, backward included.
+"""The losses of one student on one batch, in chunks of query positions, backward included.
 
-The student's projections are made once. Scores, teacher and losses exist for one chunk of rows at
-a time: each chunk runs backward at once into the projections' gradients, and one last backward goes
-through the projections into the weights. No tensor is larger than [B, rows of a chunk, T].
+The student's projections are made once. Scores, targets and losses exist for one chunk of queries
+at a time: each chunk runs backward at once into the projections' gradients, and one last backward
+goes through the projections into the weights. No tensor is larger than [B, queries of a chunk, T].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from distill.losses import kl, listmle
-from distill.objective.teachers import Combine, Teacher, narrow, target
+from distill.errors import DistillError
+from distill.losses.base import Loss, Needs, Target
+from distill.objective.teachers import (
+    Combine,
+    ConsumerTargets,
+    Teacher,
+    consumer_targets,
+    slice_queries,
+)
 from evalkit.dsa import IndexFeatures, index_scores
 
 
 @dataclass(frozen=True, slots=True)
+class WeightedLoss:
+    """A loss, its name in the log, and its weight in the sum."""
+
+    name: str
+    weight: float
+    loss: Loss
+
+
+@dataclass(frozen=True, slots=True)
 class Objective:
-    """λ·KL + (1−λ)·ListMLE.
+    """Σ weight · loss.
 
     Attributes:
-        kl_share: λ.
-        length: m of ListMLE.
-        positions: weights of its positions [m].
+        losses: of distinct names.
+        topk: keys that the model selects.
         combine: how several consumers make one loss.
-        chunk_elements: upper bound of a [B, rows, T] block.
+        chunk_elements: upper bound of a [B, queries, T] block.
     """
 
-    kl_share: float = 1.0
-    length: int = 0
-    positions: Tensor | None = None
+    losses: tuple[WeightedLoss, ...]
+    topk: int
     combine: Combine = "mean"
     chunk_elements: int = 2**22
 
+    def trained(self) -> Objective:
+        """Without the losses of weight 0, which are measured only."""
+        return replace(self, losses=tuple(entry for entry in self.losses if entry.weight > 0))
+
+    @property
+    def needs(self) -> Needs:
+        """Of all losses together."""
+        each = [entry.loss.needs(self.topk) for entry in self.losses]
+        return Needs(any(n.mean for n in each), max((n.order for n in each), default=0))
+
 
 @dataclass(slots=True)
-class Sums:
-    """Losses as (sum, count); they add up over chunks, micro-batches and processes."""
+class WeightedMean:
+    """A mean in the making: Σ weight · value, and Σ weight."""
 
-    kl: float = 0.0
-    listmle: float = 0.0
-    rows: float = 0.0
-    listed: float = 0.0
+    total: float = 0.0
+    weight: float = 0.0
 
-    def add(self, other: Sums) -> None:
+    def add(self, total: float, weight: float) -> None:
+        """Add to both sums."""
+        self.total += total
+        self.weight += weight
+
+    @property
+    def mean(self) -> float:
+        """NaN where nothing was counted."""
+        return self.total / self.weight if self.weight else math.nan
+
+
+@dataclass(slots=True)
+class LossSums:
+    """Losses as sums that add up over chunks, micro-batches and processes.
+
+    Attributes:
+        queries: weight of the query positions that see any key; gradients are divided by it.
+        losses: by name.
+    """
+
+    queries: float = 0.0
+    losses: dict[str, WeightedMean] = field(default_factory=dict)
+
+    def add(self, other: LossSums) -> None:
         """Add in place."""
-        self.kl += other.kl
-        self.listmle += other.listmle
-        self.rows += other.rows
-        self.listed += other.listed
+        self.queries += other.queries
+        for name, own in other.losses.items():
+            self.of(name).add(own.total, own.weight)
 
-    def vector(self) -> list[float]:
-        """The four numbers, to be reduced over processes."""
-        return [self.kl, self.listmle, self.rows, self.listed]
+    def of(self, name: str) -> WeightedMean:
+        """The sums of one loss."""
+        return self.losses.setdefault(name, WeightedMean())
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a loss; None where nothing was counted."""
+        own = self.losses.get(name)
+        return own.mean if own is not None and own.weight else None
+
+    def means(self, names: Sequence[str]) -> dict[str, float | None]:
+        """Means of some losses."""
+        return {name: self.mean(name) for name in names}
+
+    def vector(self, names: Sequence[str]) -> list[float]:
+        """All sums in a fixed order, to be reduced over processes; `from_vector` is the inverse."""
+        own = [self.losses.get(name, WeightedMean()) for name in names]
+        return [self.queries, *(s for o in own for s in (o.total, o.weight))]
+
+    @classmethod
+    def from_vector(cls, names: Sequence[str], sums: Sequence[float]) -> LossSums:
+        """The sums of `vector`."""
+        pairs = zip(sums[1::2], sums[2::2], strict=True)
+        return cls(sums[0], {n: WeightedMean(*pair) for n, pair in zip(names, pairs, strict=True)})
+
+    def check_finite(self, step: int, layer: int) -> None:
+        """Refuse to go on where a loss is NaN or infinite.
+
+        Raises:
+            DistillError: the message names step, loss and layer id.
+        """
+        for name, own in self.losses.items():
+            if not math.isfinite(own.total):
+                value = "NaN" if math.isnan(own.total) else "infinite"
+                raise DistillError(
+                    f"step {step}: the loss {name} of layer {layer} is {value}; lower train.lr, or"
+                    " look at the data"
+                )
 
 
 def student_loss(
@@ -65,22 +144,23 @@ def student_loss(
     *,
     weight: Tensor,
     scale: float = 1.0,
-) -> Sums:
-    """Losses of some rows; adds `scale` times the gradient of their sum to the weights.
+) -> LossSums:
+    """Losses at some query positions; adds `scale` times the gradient of their sum to the weights.
 
     Args:
-        features: of the student at these rows, attached to its weights.
-        teachers: one per consumer, at the same rows.
+        features: of the student at these positions, attached to its weights.
+        teachers: one per consumer, at the same positions.
         objective: what to compare by.
-        weight: of each row [B, R].
-        scale: of the gradient: 1 / global number of rows, or 1 to divide later.
+        weight: of each query [B, R].
+        scale: of the gradient: 1 / global number of queries, or 1 to divide later.
     """
     parts = (features.query, features.key, features.weight)
     leaves = [part.detach().requires_grad_(part.requires_grad) for part in parts]
     leaf = replace(features, query=leaves[0], key=leaves[1], weight=leaves[2])
-    sums = Sums()
+    sums = LossSums()
     for part, keys in chunks(leaf, objective.chunk_elements):
-        value = _chunk(narrow(leaf, part, keys), teachers, part, objective, weight[:, part], sums)
+        chunk = slice_queries(leaf, part, keys)
+        value = _chunk(chunk, teachers, part, objective, weight[:, part], sums)
         if value.requires_grad:
             (value * scale).backward()  # type: ignore[no-untyped-call]
     pairs = [(p, q.grad) for p, q in zip(parts, leaves, strict=True) if q.grad is not None]
@@ -95,32 +175,45 @@ def _chunk(
     part: slice,
     objective: Objective,
     weight: Tensor,
-    sums: Sums,
+    sums: LossSums,
 ) -> Tensor:
+    """Σ weight · loss of one chunk; its sums are added to `sums`."""
     scores = index_scores(features, chunk_elements=2**62)
     support = scores.detach() > float("-inf")
-    lists = objective.kl_share < 1
+    sums.queries += (weight * support.any(-1)).sum().item()
     with torch.no_grad():
-        goal = target(
-            teachers, part, support,
-            combine=objective.combine, length=objective.length if lists else 0,
-        )  # fmt: skip
-    value, count = kl(goal.mean, scores, support, information=goal.information, weight=weight)
-    sums.kl += value.item()
-    sums.rows += count.item()
-    result = objective.kl_share * value
-    for order in goal.orders:
-        value, count = listmle(order, scores, support, positions=objective.positions, weight=weight)
-        sums.listmle += value.item() / len(goal.orders)
-        sums.listed += count.item() / len(goal.orders)
-        result = result + (1 - objective.kl_share) * value / len(goal.orders)
+        consumers = consumer_targets(teachers, part, support, objective.needs, objective.combine)
+    target = Target(
+        mean=consumers.mean,
+        information=consumers.information,
+        order=torch.empty(0, dtype=torch.long, device=scores.device),
+        positions=features.positions,
+        topk=objective.topk,
+        weight=weight,
+    )
+    result = scores.new_zeros(())
+    for entry in objective.losses:
+        own = sums.of(entry.name)
+        calls = _targets(target, consumers, entry.loss.needs(objective.topk))
+        for each in calls:
+            value, count = entry.loss(scores, each, support)
+            own.add(value.item() / len(calls), count.item() / len(calls))
+            result = result + entry.weight * value / len(calls)
     return result
 
 
-def chunks(features: IndexFeatures, elements: int) -> Iterator[tuple[slice, int]]:
-    """(rows, how many leading keys they see) so that a [B, rows, keys] block keeps in bounds.
+def _targets(target: Target, consumers: ConsumerTargets, needs: Needs) -> list[Target]:
+    """One target per consumer's list for a loss that needs lists, else one in all."""
+    if not needs.order:
+        return [target]
+    return [replace(target, order=order[..., : needs.order]) for order in consumers.orders]
 
-    Rows must come in rising order; then each chunk looks at no more keys than its last row sees.
+
+def chunks(features: IndexFeatures, elements: int) -> Iterator[tuple[slice, int]]:
+    """(queries, how many leading keys they see) so that a [B, queries, keys] block keeps in bounds.
+
+    Positions must come in rising order; then each chunk looks at no more keys than its last query
+    sees.
     """
     batch, count = features.query.shape[:2]
     last = features.positions.reshape(-1, count).amax(0)
@@ -132,3 +225,9 @@ def chunks(features: IndexFeatures, elements: int) -> Iterator[tuple[slice, int]
             end += 1
         yield slice(start, end), seen[end - 1]
         start = end
+
+
+def merge_losses(into: dict[int, LossSums], other: Mapping[int, LossSums]) -> None:
+    """Add sums by layer in place."""
+    for layer, sums in other.items():
+        into.setdefault(layer, LossSums()).add(sums)

@@ -4,99 +4,107 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from distill.config.train import DistillConfig
 from distill.data.batch import Batch
-from distill.losses import position_weights
-from distill.objective.loss import Objective
+from distill.models.causal_lm import CausalLM
+from distill.models.indexers import first_sparse_position, indexer_at
+from distill.objective.loss import Objective, WeightedLoss
 from distill.objective.query_sampling import (
-    RowGroup,
-    boundaries,
+    QueryGroup,
     decode_mask,
-    row_groups,
-    two_phases,
+    has_two_phases,
+    sample_prompt_lengths,
+    sample_queries,
 )
-from distill.objective.teacher_assignment import Kind, Lessons
+from distill.objective.teacher_assignment import TeacherAssignment, TeacherKind
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.families.sites import indexer_sites
+from evalkit.dsa.families.sites import indexer_sites, topk_of
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DistillPlan:
     """What stays the same over all batches.
 
     Attributes:
         schedule: the arm.
-        lessons: who teaches whom.
+        assignment: consumers and teachers of the full layers that train.
         kind: of teacher.
-        objective: the loss.
+        objective: the losses.
         on_policy: hidden states from the arm's forward, with the students in it.
-        first: first row that has more visible keys than it may select.
-        rows: query rows per sequence.
-        decode_share: share of the rows behind the prompt, where phases differ.
+        first_sparse_position: first query position that may see more keys than it can select.
+        queries: query positions per sequence.
+        decode_share: share of them after the prompt, where phases differ.
         seed: of all draws.
     """
 
     schedule: ReuseSchedule
-    lessons: Lessons
-    kind: Kind
+    assignment: TeacherAssignment
+    kind: TeacherKind
     objective: Objective
     on_policy: bool
-    first: int
-    rows: int
+    first_sparse_position: int
+    queries: int
     decode_share: float
     seed: int
 
-    def prompts(self, batch: Batch, draws: Sequence[int]) -> Tensor | None:
+    def prompt_lengths(self, batch: Batch, draws: Sequence[int]) -> Tensor | None:
         """Prompt lengths [B] where the phases differ, else None."""
-        if not two_phases(self.schedule):
+        if not has_two_phases(self.schedule):
             return None
-        return boundaries(batch.valid, draws, first=self.first, seed=self.seed)
+        return sample_prompt_lengths(
+            batch.valid, draws, first=self.first_sparse_position, seed=self.seed
+        )
 
-    def groups(
-        self, batch: Batch, draws: Sequence[int], prompts: Tensor | None, count: int | None = None
-    ) -> list[RowGroup]:
-        """The drawn rows of a batch."""
-        return row_groups(
-            batch.valid, draws, first=self.first, count=count or self.rows, seed=self.seed,
-            prompts=prompts, decode_share=self.decode_share,
-        )  # fmt: skip
+    def query_groups(
+        self, batch: Batch, draws: Sequence[int], prompt_lengths: Tensor | None
+    ) -> list[QueryGroup]:
+        """The drawn query positions of a batch."""
+        return sample_queries(
+            batch.valid,
+            draws,
+            first=self.first_sparse_position,
+            count=self.queries,
+            seed=self.seed,
+            prompt_lengths=prompt_lengths,
+            decode_share=self.decode_share,
+        )
+
+    def decode_rows(self, batch: Batch) -> Tensor | None:
+        """bool [B, S] where phases differ; the draws are the sequences' own numbers."""
+        prompt_lengths = self.prompt_lengths(batch, batch.own_draws)
+        if prompt_lengths is None:
+            return None
+        return decode_mask(prompt_lengths, batch.ids.shape[1])
 
 
 def make_plan(
-    model: Any, schedule: ReuseSchedule, layers: Sequence[int], config: DistillConfig
-) -> Plan:
-    """The plan of a recipe for one model and the layers that train."""
-    where = indexer_sites(model)
-    indexer: Any = where.owners[0].indexer
-    topk = int(indexer.index_topk)
-    loss = config.loss
-    length = max(1, round(loss.list_length * topk))
-    band = max(1, round(loss.band * topk))
-    return Plan(
+    model: CausalLM, schedule: ReuseSchedule, layers: Sequence[int], config: DistillConfig
+) -> DistillPlan:
+    """The plan of a recipe for one model, which may be on the meta device.
+
+    Args:
+        model: the original.
+        schedule: the arm.
+        layers: ordinals that train.
+        config: the recipe.
+    """
+    sites = indexer_sites(model)
+    return DistillPlan(
         schedule=schedule,
-        lessons=Lessons.of(model, schedule, layers),
+        assignment=TeacherAssignment.of(sites.layout.native, schedule, layers),
         kind=config.teacher.kind,
         objective=Objective(
-            kl_share=loss.kl_share,
-            length=length,
-            positions=position_weights(length, loss.positions, topk=topk, band=band),
+            losses=tuple(WeightedLoss(e.kind, e.weight, e.loss) for e in config.loss),
+            topk=topk_of(indexer_at(sites, 0)),
             combine=config.teacher.combine,
-            chunk_elements=loss.chunk_elements,
+            chunk_elements=config.queries.chunk_elements,
         ),
         on_policy=config.train.states == "on_policy",
-        first=topk * int(getattr(indexer, "compress_rate", 1)),
-        rows=loss.rows,
-        decode_share=loss.decode_share,
+        first_sparse_position=first_sparse_position(sites),
+        queries=config.queries.per_sequence,
+        decode_share=config.queries.decode_share,
         seed=config.train.seed,
     )
-
-
-def decode_rows(plan: Plan, batch: Batch) -> Tensor | None:
-    """bool [B, S] where phases differ; the draws are the sequences' own numbers."""
-    draws = range(batch.first, batch.first + len(batch.ids))
-    prompts = plan.prompts(batch, draws)
-    return None if prompts is None else decode_mask(prompts, batch.ids.shape[1])

@@ -1,107 +1,141 @@
-"""Who teaches whom, and the teachers of one batch.
+"""Consumers of each full layer, their teacher layers, and the teachers of one batch.
 
-The original model runs once per batch; what its layers say about the drawn rows is kept in a form
-that is linear in the length.
+The original model runs once per batch; what its layers say at the drawn query positions is kept in
+a form that is linear in the length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
-from distill.models.forward import run
-from distill.objective.query_sampling import RowGroup
+from distill.errors import DistillError
+from distill.models.causal_lm import CausalLM
+from distill.models.forward import visit_indexer_calls
+from distill.models.indexers import indexer_at
+from distill.objective.query_sampling import PHASES, QueryGroup
 from distill.objective.teachers import AttentionTeacher, Teacher, index_teacher
 from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.features import take_rows
 
-Kind = Literal["indexer", "attention", "attention_dense"]
+TeacherKind = Literal["indexer", "attention", "attention_dense"]
+BatchTeachers = Mapping[tuple[TeacherKind, Phase, int], Teacher]
+
+
+def consumers_of(schedule: ReuseSchedule, layer: int) -> set[int]:
+    """Layers that read the selection of a full layer, in either phase."""
+    return {consumer for phase in PHASES for consumer in schedule.consumers(layer, phase)}
+
+
+def trained_layers(
+    schedule: ReuseSchedule, first_layer: Literal["keep", "train"]
+) -> tuple[int, ...]:
+    """Full layers (ordinals) whose indexers train: those that serve another layer.
+
+    Args:
+        schedule: the arm.
+        first_layer: ``keep`` leaves the first full layer out.
+
+    Raises:
+        DistillError: none is left.
+    """
+    layers = tuple(
+        layer
+        for layer in schedule.full_layers
+        if consumers_of(schedule, layer) - {layer}
+        and not (layer == schedule.full_layers[0] and first_layer == "keep")
+    )
+    if not layers:
+        kept = " (the first one is kept: student.first_layer)" if first_layer == "keep" else ""
+        raise DistillError(
+            f"schedule {schedule}: no indexer to train, every full layer serves itself alone{kept}"
+        )
+    return layers
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
-    """Whom each full layer serves, and who speaks for them.
+class TeacherAssignment:
+    """Consumers of each full layer and their teacher layers.
 
     Attributes:
         consumers: (phase, full layer) to the layers that read its selection.
-        speaker: consumer to the layer whose indexer speaks for it: itself, or its native source
+        indexer_of: consumer to the layer whose indexer teaches for it: itself, or its native source
             where the checkpoint has no indexer.
     """
 
-    consumers: dict[tuple[Phase, int], tuple[int, ...]] = field(default_factory=dict)
-    speaker: dict[int, int] = field(default_factory=dict)
+    consumers: Mapping[tuple[Phase, int], tuple[int, ...]]
+    indexer_of: Mapping[int, int]
 
     @classmethod
-    def of(cls, model: Any, schedule: ReuseSchedule, layers: Sequence[int]) -> Lessons:
-        """For some full layers (ordinals) of a schedule."""
-        native = indexer_sites(model).layout.native
-        phases: tuple[Phase, ...] = ("prefill", "decode")
-        consumers = {(p, f): schedule.consumers(f, p) for f in layers for p in phases}
-        served = {c for group in consumers.values() for c in group}
-        return cls(consumers, {c: native.source[c] for c in sorted(served)})
+    def of(
+        cls, native: ReuseSchedule, schedule: ReuseSchedule, layers: Sequence[int]
+    ) -> TeacherAssignment:
+        """For some full layers (ordinals) of a schedule, on a model with a native one."""
+        consumers = {(p, f): schedule.consumers(f, p) for f in layers for p in PHASES}
+        everyone = {consumer for group in consumers.values() for consumer in group}
+        return cls(consumers, {c: native.source[c] for c in sorted(everyone)})
 
-    def teachers(self, phase: Phase, layer: int, kind: Kind = "indexer") -> tuple[int, ...]:
+    def teachers(self, phase: Phase, layer: int, kind: TeacherKind = "indexer") -> tuple[int, ...]:
         """Teaching layers of a full layer, one per consumer; a layer may come twice."""
-        served = self.consumers[phase, layer]
-        return tuple(self.speaker[c] for c in served) if kind == "indexer" else served
+        consumers = self.consumers[phase, layer]
+        return tuple(self.indexer_of[c] for c in consumers) if kind == "indexer" else consumers
 
-    def of_phase(self, phase: Phase, kind: Kind = "indexer") -> set[int]:
+    def teachers_in_phase(self, phase: Phase, kind: TeacherKind = "indexer") -> set[int]:
         """All teaching layers of a phase."""
         layers = [f for p, f in self.consumers if p == phase]
         return {t for f in layers for t in self.teachers(phase, f, kind)}
 
-    def of_layer(self, layer: int) -> set[int]:
+    def indexers_for(self, layer: int) -> set[int]:
         """All layers whose indexers teach a full layer, in either phase."""
-        phases: tuple[Phase, ...] = ("prefill", "decode")
-        return {t for p in phases for t in self.teachers(p, layer)}
+        return {t for phase in PHASES for t in self.teachers(phase, layer)}
 
 
-Found = dict[tuple[Kind, Phase, int], Teacher]
-
-
-def assemble(
-    model: Any,
+def teachers_of_batch(
+    model: CausalLM,
     batch: Batch,
-    groups: Sequence[RowGroup],
-    lessons: Lessons,
-    kinds: Collection[Kind],
-) -> Found:
+    groups: Sequence[QueryGroup],
+    assignment: TeacherAssignment,
+    kinds: Collection[TeacherKind],
+) -> BatchTeachers:
     """The teachers of a batch by (kind, phase, layer), from one forward of the original model."""
-    where = indexer_sites(model)
-    found: Found = {}
+    sites = indexer_sites(model)
+    teachers: dict[tuple[TeacherKind, Phase, int], Teacher] = {}
 
     def visit(ordinal: int, call: IndexerCall) -> None:
-        indexer: Any = where.owners[ordinal].indexer
         for group in groups if "indexer" in kinds else ():
-            if ordinal in lessons.of_phase(group.phase):
-                rows = group.rows.to(call.hidden.device)
-                found["indexer", group.phase, ordinal] = index_teacher(model, indexer, call, rows)
+            if ordinal in assignment.teachers_in_phase(group.phase):
+                positions = group.positions.to(call.hidden.device)
+                teacher = index_teacher(model, indexer_at(sites, ordinal), call, positions)
+                teachers["indexer", group.phase, ordinal] = teacher
 
     def attend(ordinal: int, q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> None:
         for group in groups:
-            rows = group.rows.to(q.device)
+            positions = group.positions.to(q.device)
             for kind in kinds:
-                if kind != "indexer" and ordinal in lessons.of_phase(group.phase, kind):
-                    allowed = allowed_keys(rows, k.shape[2], mask if kind == "attention" else None)
-                    query = take_rows(q.transpose(1, 2), rows).transpose(1, 2)
+                if kind != "indexer" and ordinal in assignment.teachers_in_phase(group.phase, kind):
+                    causal = mask if kind == "attention" else None
+                    allowed = allowed_keys(positions, k.shape[2], causal)
+                    query = take_rows(q.transpose(1, 2), positions).transpose(1, 2)
                     share = attention_share(query, k, scale, allowed)
-                    found[kind, group.phase, ordinal] = AttentionTeacher(share)
+                    teachers[kind, group.phase, ordinal] = AttentionTeacher(share)
 
     attends = any(kind != "indexer" for kind in kinds)
-    layers = {t for g in groups for kind in kinds for t in lessons.of_phase(g.phase, kind)}
-    native = where.layout.native
-    last = max(layers)
-    if attends and last + 1 < len(native):
-        layers.add(last + 1)  # a layer attends after its indexer was called: go one further
-    ends = attends and last + 1 == len(native)
+    layers = {
+        teacher
+        for group in groups
+        for kind in kinds
+        for teacher in assignment.teachers_in_phase(group.phase, kind)
+    }
     with torch.no_grad(), attention_seen(model, attend) if attends else nullcontext():
-        run(model, native, batch, visit, layers=layers, output=ends)
-    return found
+        visit_indexer_calls(
+            model, sites.layout.native, batch, visit, layers=layers, through_attention=attends
+        )
+    return teachers

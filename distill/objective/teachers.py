@@ -1,45 +1,48 @@
-"""What the student of a full layer is to imitate: the distributions of the layers it serves.
+"""Teachers of a student: the distributions of the layers that a full layer serves.
 
-A teacher speaks for one consumer, on some rows of a batch:
+A teacher stands for one consumer, at some query positions of a batch:
 
 * `IndexTeacher`: the original model's frozen indexer at the consumer (MLI, arXiv 2611.03768);
 * `AttentionTeacher`: the attention that the consumer really paid, summed over heads (IndexCache,
   arXiv 2603.12201). Scores are its logarithms, so that their softmax is the distribution.
 
-Teachers hold projections, linear in the length; their scores exist for one chunk of rows.
+Teachers hold projections, linear in the length; their scores exist for one chunk of positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from distill.losses import list_order, self_information
+from distill.losses.base import Needs
+from distill.losses.kl import self_information
+from distill.losses.listmle import list_order
+from distill.models.causal_lm import CausalLM
 from evalkit.dsa import IndexerCall, IndexFeatures, index_features, index_scores
 
 Combine = Literal["mean", "mixture"]
 
 
 class Teacher(Protocol):
-    """Scores of one consumer for the rows of a batch."""
+    """Scores of one consumer at the query positions of a batch."""
 
     @property
     def keys(self) -> int:
-        """T: keys that a row can be scored against."""
+        """T: keys that a query can be scored against."""
         ...
 
     def scores(self, part: slice, keys: int) -> Tensor:
-        """fp32 [B, rows of the part, keys], -inf where nothing is to be read."""
+        """fp32 [B, queries of the part, keys], -inf where nothing is to be read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTeacher:
-    """Index scores of a frozen indexer, its queries already taken at the rows."""
+    """Index scores of a frozen indexer, its queries already taken at the positions."""
 
     features: IndexFeatures
 
@@ -50,12 +53,12 @@ class IndexTeacher:
 
     def scores(self, part: slice, keys: int) -> Tensor:
         """See `Teacher`."""
-        return index_scores(narrow(self.features, part, keys))
+        return index_scores(slice_queries(self.features, part, keys))
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTeacher:
-    """Head-summed attention of the rows, as logarithms [B, R, T]; see `attention_share`."""
+    """Head-summed attention of the queries, as logarithms [B, R, T]; see `attention_share`."""
 
     log_share: Tensor
 
@@ -69,13 +72,15 @@ class AttentionTeacher:
         return self.log_share[:, part, :keys]
 
 
-def index_teacher(model: Any, indexer: nn.Module, call: IndexerCall, rows: Tensor) -> IndexTeacher:
-    """The teacher of a layer's own indexer at rows [R] or [B, R]."""
-    return IndexTeacher(index_features(model, indexer, call, rows))
+def index_teacher(
+    model: CausalLM, indexer: nn.Module, call: IndexerCall, positions: Tensor
+) -> IndexTeacher:
+    """The teacher of a layer's own indexer at query positions [R] or [B, R]."""
+    return IndexTeacher(index_features(model, indexer, call, positions))
 
 
-def narrow(features: IndexFeatures, part: slice, keys: int) -> IndexFeatures:
-    """Some consecutive rows of some features, against their first keys."""
+def slice_queries(features: IndexFeatures, part: slice, keys: int) -> IndexFeatures:
+    """Some consecutive queries of some features, against their first keys."""
     valid = features.key_valid
     return replace(
         features,
@@ -88,12 +93,12 @@ def narrow(features: IndexFeatures, part: slice, keys: int) -> IndexFeatures:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What one chunk of rows is compared with; the consumers' scores are gone.
+class ConsumerTargets:
+    """What one chunk of queries is compared with; the consumers' scores are gone.
 
     Attributes:
-        mean: p̄ [B, R, T], the mean of the consumers' distributions.
-        information: per row, the mean over consumers of Σ p log p (or that of p̄) [B, R].
+        mean: p̄ [B, R, T], the mean of the consumers' distributions; empty where it is not needed.
+        information: per query, the mean of Σ p log p over consumers, or that of the mixture [B, R].
         orders: top-m lists [B, R, m], one per consumer (one in all for the mixture).
     """
 
@@ -102,46 +107,44 @@ class Target:
     orders: tuple[Tensor, ...]
 
 
-def target(
+def consumer_targets(
     teachers: Sequence[Teacher],
     part: slice,
     support: Tensor,
-    *,
+    needs: Needs,
     combine: Combine = "mean",
-    length: int = 0,
-) -> Target:
-    """Reduce the consumers of some rows to what the losses need, one consumer at a time.
+) -> ConsumerTargets:
+    """Reduce the consumers of some queries to what the losses need, one consumer at a time.
 
     Args:
         teachers: one per consumer; a consumer named twice counts twice.
-        part: the rows.
+        part: the queries.
         support: bool [B, R, T] of the student: later keys are not looked at.
+        needs: of all losses together.
         combine: ``mean`` of the consumers' losses, or the loss to their ``mixture``.
-        length: m of the lists; 0 makes none.
     """
-    keys = support.shape[-1]
-    mean: Tensor | None = None
-    information: Tensor | None = None
+    if not teachers:
+        raise ValueError("no consumers")
+    mixture = combine == "mixture"
+    mean = information = torch.zeros((), device=support.device)
     orders = []
     for teacher in teachers:
-        scores = teacher.scores(part, keys)
-        share = _softmax(scores) / len(teachers)
-        own = self_information(share * len(teachers)) / len(teachers)
-        mean = share if mean is None else mean.add_(share)
-        information = own if information is None else information + own
-        if length and combine == "mean":
-            orders.append(list_order(scores, support, length))
-    if mean is None or information is None:
-        raise ValueError("no consumers")
-    if combine == "mixture":
+        scores = teacher.scores(part, support.shape[-1])
+        if needs.mean or mixture:
+            share = _softmax(scores) / len(teachers)
+            information = information + self_information(share * len(teachers)) / len(teachers)
+            mean = share if mean.dim() == 0 else mean.add_(share)
+        if needs.order and not mixture:
+            orders.append(list_order(scores, support, needs.order))
+    if mixture:
         information = self_information(mean)
-        if length:
-            orders.append(list_order(mean, support, length))
-    return Target(mean, information, tuple(orders))
+        if needs.order:
+            orders.append(list_order(mean, support, needs.order))
+    return ConsumerTargets(mean, information, tuple(orders))
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Softmax where -inf is nothing; an all-masked row is all 0."""
+    """Softmax where -inf is nothing; where everything is -inf, all 0."""
     seen = scores > float("-inf")
     return (
         scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~seen, 0)

@@ -2,7 +2,7 @@
 
 Begin with the full schedule; in every round try each change on fixed calibration text, and commit
 the one with the least loss. The committed schedules are nested, so one run gives a pattern at every
-retention on the way. Beyond the paper: nothing in front of a changed layer is computed again
+retention on the way. Beyond the paper: layers before a changed one are not computed again
 (`distill.models.activation_cache`), the same loop raises a lag per layer, and a proposal may leave
 candidates out.
 
@@ -13,25 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from distill.config.search import SearchConfig
 from distill.data.batch import Batch
 from distill.errors import DistillError
-from distill.models.activation_cache import Prefix
+from distill.models.causal_lm import CausalLM
 from distill.search.log import SearchLog
-from distill.search.neighbors import Moves, blocks, evaluations, full_at
+from distill.search.neighbors import Neighbors, blocks, evaluations, full_layers_at
 from distill.search.recall_ranking import predicted_cost, recalls
-from distill.validation.logit_kl import CHUNK_LOGITS, divergence
+from distill.search.schedule_loss import ScheduleLoss
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import indexer_sites
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """One committed change.
 
     Attributes:
@@ -49,7 +47,7 @@ class Step:
     evaluated: int
 
 
-class Search:
+class GreedySearch:
     """A search over one model.
 
     Attributes:
@@ -59,18 +57,17 @@ class Search:
 
     def __init__(
         self,
-        model: Any,
+        model: CausalLM,
         config: SearchConfig,
         texts: Mapping[str, Sequence[Batch]],
         log: SearchLog,
         *,
-        on_step: Callable[[Step], None] = lambda _: None,
-        on_evaluation: Callable[[], None] = lambda: None,
+        on_step: Callable[[SearchStep], None] = lambda _: None,
     ) -> None:
-        """`texts`: ``calibration`` decides, ``held_out`` is only looked at."""
-        self.config, self.steps = config, list[Step]()
-        self._model, self._calibration, self._log = model, texts["calibration"], log
-        self._on_step, self._on_evaluation = on_step, on_evaluation
+        """`texts`: ``calibration`` decides, ``held_out`` is only reported."""
+        self.config, self.steps = config, list[SearchStep]()
+        self._model, self._calibration = model, texts["calibration"]
+        self._log, self._on_step = log, on_step
         begin = config.begin.schedule(indexer_sites(model).layout.native)
         self._blocks = blocks(begin.layer_ids, config.stages)
         heads = {block[0] for block in self._blocks}
@@ -79,14 +76,14 @@ class Search:
             raise DistillError(
                 f"stage head {begin.layer_ids[missing[0]]} is shared at the beginning"
             )
-        self._moves = Moves(
+        self._neighbors = Neighbors(
             self.config.kind, frozenset(heads), self.config.max_lag, self.config.lag_phase
         )
         self._begin = begin
-        self._text = Text(model, texts["calibration"], config.criterion)
-        self._check = Text(model, texts["held_out"], config.criterion)
+        self._loss = ScheduleLoss(model, texts["calibration"], config.criterion)
+        self._held_out_loss = ScheduleLoss(model, texts["held_out"], config.criterion)
         self._recall: Tensor | None = None
-        self._last: dict[int, float] = {}
+        self._last_increase: dict[int, float] = {}
 
     # -- cost -----------------------------------------------------------------------------------
 
@@ -95,7 +92,7 @@ class Search:
         """Changes to be committed."""
         if self.config.kind == "lag":
             return sum(max(self._reach(i)) for i in range(len(self._begin)))
-        least = max(full_at(self.config.retention, len(self._begin)), len(self._blocks))
+        least = max(full_layers_at(self.config.retention, len(self._begin)), len(self._blocks))
         return max(0, sum(self._begin.computes) - least)
 
     @property
@@ -108,6 +105,11 @@ class Search:
         whole = evaluations(candidates, self.flips, len(self._blocks))
         return -(-whole // len(self._blocks)) if self.config.blockwise else whole
 
+    @property
+    def layer_runs(self) -> int:
+        """Decoder layers run, times batches."""
+        return self._loss.cache.layer_runs + self._held_out_loss.cache.layer_runs
+
     def _reach(self, ordinal: int) -> list[int]:
         """Lags that a layer can take on top of its own."""
         rank = sum(self._begin.computes[: ordinal + 1]) - 1
@@ -116,137 +118,76 @@ class Search:
 
     # -- the search -----------------------------------------------------------------------------
 
-    def run(self) -> list[Step]:
+    def run(self) -> list[SearchStep]:
         """Commit changes until the retention is reached, or no layer can lag further."""
         schedule = self._begin
-        loss, _ = self._measure(schedule)
-        self._commit(Step(-1, schedule, loss, self._look(schedule), 0))
+        loss = self._measure(schedule)
+        self._commit(SearchStep(-1, schedule, loss, self._measure_held_out(schedule), 0))
         turn = 0
         while len(self.steps) <= self.flips:
             among = self._blocks[turn % len(self._blocks)] if self.config.blockwise else None
             turn += 1
-            found = self._moves.of(schedule, among)
-            if not found:
-                if not self._moves.of(schedule):
+            candidates = self._neighbors.candidates(schedule, among)
+            if not candidates:
+                if not self._neighbors.candidates(schedule):
                     break
                 continue
             before = self._log.evaluated
-            ordinal, loss = self._best(schedule, found)
-            schedule = self._moves.made(schedule, ordinal)
+            ordinal, loss = self._best(schedule, candidates)
+            schedule = self._neighbors.apply(schedule, ordinal)
             layer = schedule.layer_ids[ordinal]
-            self._last.pop(ordinal, None)
+            self._last_increase.pop(ordinal, None)
             measured = self._log.evaluated - before
-            self._commit(Step(layer, schedule, loss, self._look(schedule), measured))
+            held_out = self._measure_held_out(schedule)
+            self._commit(SearchStep(layer, schedule, loss, held_out, measured))
         return self.steps
 
-    def _best(self, schedule: ReuseSchedule, found: list[int]) -> tuple[int, float]:
+    def _best(self, schedule: ReuseSchedule, candidates: list[int]) -> tuple[int, float]:
         """The change with the least loss among those that the proposal measures."""
         now, losses = self.steps[-1].loss, dict[int, float]()
+        lazy, never = self.config.proposal == "lazy", float("-inf")
         if self.config.proposal == "recall":
-            found = self._by_recall(schedule, found)[: self.config.top]
-        elif self.config.proposal == "lazy":
-            found = sorted(found, key=lambda i: (self._last.get(i, float("-inf")), i))
-        for ordinal in found:
+            candidates = self._by_recall(schedule, candidates)[: self.config.top]
+        elif lazy:
+            candidates = sorted(candidates, key=lambda i: (self._last_increase.get(i, never), i))
+        for ordinal in candidates:
             least = min(losses.values(), default=float("inf"))
-            if self.config.proposal == "lazy" and least - now <= self._last.get(
-                ordinal, float("-inf")
-            ):
+            if lazy and least - now <= self._last_increase.get(ordinal, never):
                 break  # every one that follows cost more than that when it was last measured
-            losses[ordinal], fresh = self._measure(self._moves.made(schedule, ordinal))
-            self._last[ordinal] = losses[ordinal] - now
-            if fresh:
-                self._on_evaluation()
+            losses[ordinal] = self._measure(self._neighbors.apply(schedule, ordinal))
+            self._last_increase[ordinal] = losses[ordinal] - now
         best = min(losses, key=lambda i: (losses[i], i))
         return best, losses[best]
 
-    def _by_recall(self, schedule: ReuseSchedule, found: list[int]) -> list[int]:
+    def _by_recall(self, schedule: ReuseSchedule, candidates: list[int]) -> list[int]:
         if self._recall is None:
             self._recall = recalls(self._model, self._calibration)
-        recall = self._recall
-        costs = {i: predicted_cost(recall, schedule, self._moves.made(schedule, i)) for i in found}
-        return sorted(found, key=lambda i: (costs[i], i))
+        costs = {
+            i: predicted_cost(self._recall, schedule, self._neighbors.apply(schedule, i))
+            for i in candidates
+        }
+        return sorted(candidates, key=lambda i: (costs[i], i))
 
-    def _measure(self, schedule: ReuseSchedule) -> tuple[float, bool]:
-        """Calibration loss, and whether it had to be computed."""
+    def _measure(self, schedule: ReuseSchedule) -> float:
+        """Calibration loss."""
         known = self._log.find("loss", schedule)
         if known is not None:
             self._log.evaluated += 1
-            return known, False
-        self._hold(self._text)
-        return self._log.write("loss", schedule, self._text.loss(schedule)), True
+            return known
+        return self._log.write("loss", schedule, self._mean(self._loss, schedule))
 
-    def _look(self, schedule: ReuseSchedule) -> float:
+    def _measure_held_out(self, schedule: ReuseSchedule) -> float:
         known = self._log.find("held_out", schedule)
         if known is not None:
             return known
-        self._hold(self._check)
-        return self._log.write("held_out", schedule, self._check.loss(schedule))
+        return self._log.write("held_out", schedule, self._mean(self._held_out_loss, schedule))
 
-    def _hold(self, text: Text) -> None:
-        """Put the schedule committed last in force, where it is not yet."""
-        text.prefix.hold(self.steps[-1].schedule if self.steps else self._begin)
+    def _mean(self, loss: ScheduleLoss, schedule: ReuseSchedule) -> float:
+        """The loss of a schedule, from the activations of the one committed last."""
+        loss.cache.commit(self.steps[-1].schedule if self.steps else self._begin)
+        return loss.mean(schedule)
 
-    def _commit(self, step: Step) -> None:
+    def _commit(self, step: SearchStep) -> None:
         self.steps.append(step)
         self._log.commit(step.layer, step.schedule, step.loss, step.held_out, step.evaluated)
         self._on_step(step)
-
-    @property
-    def layer_runs(self) -> int:
-        """Decoder layers run, times batches."""
-        return self._text.prefix.layer_runs + self._check.prefix.layer_runs
-
-
-class Text:
-    """Fixed batches and their loss under a schedule.
-
-    Attributes:
-        prefix: what the model does on them under the schedule in force.
-    """
-
-    def __init__(self, model: Any, batches: Sequence[Batch], criterion: str) -> None:
-        self._model, self._batches = model, list(batches)
-        rows = [_behind_the_middle(batch) for batch in self._batches]
-        self.prefix = Prefix(model, self._batches, rows)
-        self._original: list[Tensor] | None = None
-        if criterion == "logit_kl":
-            native = indexer_sites(model).layout.native
-            self.prefix.hold(native)
-            self._original = [
-                self.prefix.final(native, n)[b.valid].cpu() for n, b in enumerate(self._batches)
-            ]
-
-    def loss(self, schedule: ReuseSchedule) -> float:
-        """Mean over predicted tokens."""
-        total, count = 0.0, 0
-        for number, batch in enumerate(self._batches):
-            hidden = self.prefix.final(schedule, number)
-            if self._original is None:
-                some = next_token_loss(self._model, hidden, batch)
-            else:
-                after = hidden[batch.valid]
-                head = self._model.get_output_embeddings()
-                some = divergence(head, self._original[number].to(after), after)
-            total += float(some.double().sum())
-            count += len(some)
-        return total / max(count, 1)
-
-
-@torch.no_grad()
-def next_token_loss(model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-    """Cross entropy of every predicted token, from final hidden states [B, S, hidden]: fp32 [N]."""
-    head = model.get_output_embeddings()
-    predicts = batch.valid[:, 1:]
-    states, goal = hidden[:, :-1][predicts], batch.ids[:, 1:][predicts]
-    size = max(1, CHUNK_LOGITS // int(model.config.get_text_config().vocab_size))
-    parts = [
-        torch.nn.functional.cross_entropy(head(some).float(), wanted, reduction="none").cpu()
-        for some, wanted in zip(torch.split(states, size), torch.split(goal, size), strict=True)
-    ]
-    return torch.cat(parts)
-
-
-def _behind_the_middle(batch: Batch) -> Tensor:
-    """bool [B, S]: which rows count as decode rows."""
-    middle = batch.valid.sum(1, keepdim=True) // 2
-    return torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] >= middle

@@ -1,19 +1,19 @@
-"""Moves of a search: what can be changed next in a schedule, and what it becomes. No torch."""
+"""Neighbourhood of a schedule for greedy search. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from distill.errors import DistillError
 from evalkit.dsa import LagPhase, ReuseSchedule
+from evalkit.dsa.schedule import parse_retention
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """The neighbours of a schedule.
+class Neighbors:
+    """The schedules that differ from a given one by one change.
 
     Attributes:
         kind: ``pattern``: a full layer becomes shared; ``lag``: a layer's k rises by one.
@@ -27,20 +27,22 @@ class Moves:
     max_lag: int = 1
     lag_phase: LagPhase = "decode"
 
-    def of(self, schedule: ReuseSchedule, among: Collection[int] | None = None) -> list[int]:
+    def candidates(
+        self, schedule: ReuseSchedule, among: Collection[int] | None = None
+    ) -> list[int]:
         """Ordinals that can be changed, of all or of some; a change without effect is none."""
-        found = []
+        ordinals = []
         for ordinal in range(len(schedule)) if among is None else sorted(among):
             if self.kind == "pattern":
                 possible = schedule.computes[ordinal] and ordinal not in self.pinned
             else:
                 now = schedule.lags[ordinal]
-                possible = now < self.max_lag and self.made(schedule, ordinal).lags[ordinal] > now
+                possible = now < self.max_lag and self.apply(schedule, ordinal).lags[ordinal] > now
             if possible:
-                found.append(ordinal)
-        return found
+                ordinals.append(ordinal)
+        return ordinals
 
-    def made(self, schedule: ReuseSchedule, ordinal: int) -> ReuseSchedule:
+    def apply(self, schedule: ReuseSchedule, ordinal: int) -> ReuseSchedule:
         """The schedule after a change."""
         letters, lag = list(schedule.pattern), schedule.lag
         if self.kind == "pattern":
@@ -63,25 +65,20 @@ def blocks(layer_ids: Sequence[int], stages: Sequence[int]) -> list[list[int]]:
     if list(stages) != sorted(set(stages)) or stages[0] != 0:
         raise DistillError(f"stages {list(stages)}: name first layers in rising order, from 0")
     ends = [*stages[1:], layer_ids[-1] + 1]
-    found = [
+    by_stage = [
         [i for i, layer in enumerate(layer_ids) if start <= layer < end]
         for start, end in zip(stages, ends, strict=True)
     ]
-    return [block for block in found if block]
+    return [block for block in by_stage if block]
 
 
-def full_at(retention: str | float, count: int) -> int:
+def full_layers_at(retention: str | float, count: int) -> int:
     """Full layers at a retention, at least one.
 
     Raises:
-        DistillError: not between 0 and 1.
+        ScheduleError: not above 0 and at most 1.
     """
-    try:
-        share = Fraction(str(retention)).limit_denominator(10_000)
-    except (ValueError, ZeroDivisionError):
-        raise DistillError(f"retention {retention!r}: write it as 1/n, for example 1/8") from None
-    if not 0 < share <= 1:
-        raise DistillError(f"retention {retention}: it lies between 0 and 1")
+    share = parse_retention(retention)
     return max(1, -(-count * share.numerator // share.denominator))
 
 

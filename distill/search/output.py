@@ -6,28 +6,31 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-from distill.search.greedy import Step
+from distill.search.greedy import SearchStep
 from evalkit.core.files import write_atomic
 
 PATTERNS_FILE, ARMS_FILE = "search.json", "arms.toml"
 
 
-def write(out: Path, steps: Sequence[Step], provenance: Mapping[str, Any]) -> None:
+def write(out: Path, steps: Sequence[SearchStep], provenance: Mapping[str, object]) -> None:
     """search.json (every step, with provenance) and arms.toml (arms for an evaluation recipe)."""
     record = {
         **provenance,
         "steps": [
             {
-                "layer": step.layer, "pattern": step.schedule.pattern,
-                "lag": step.schedule.lag, "retention": str(step.schedule.retention),
+                "layer": step.layer,
+                "pattern": step.schedule.pattern,
+                "lag": step.schedule.lag,
+                "retention": str(step.schedule.retention),
                 "full_layer_ids": list(step.schedule.full_layer_ids),
-                "loss": step.loss, "held_out": step.held_out, "evaluated": step.evaluated,
+                "loss": step.loss,
+                "held_out": step.held_out,
+                "evaluated": step.evaluated,
             }
             for step in steps
         ],
-    }  # fmt: skip
+    }
     write_atomic(out / PATTERNS_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     lines = [
         f"# {key}: {value}" for key, value in provenance.items() if not isinstance(value, dict)
@@ -37,7 +40,7 @@ def write(out: Path, steps: Sequence[Step], provenance: Mapping[str, Any]) -> No
     write_atomic(out / ARMS_FILE, "\n".join(lines) + "\n")
 
 
-def arm(step: Step) -> Iterator[str]:
+def arm(step: SearchStep) -> Iterator[str]:
     """One arm in TOML for evalkit; in a recipe of `distill` its keys stand under ``[arm]``."""
     schedule, lag = step.schedule, step.schedule.lag
     yield f"# loss {step.loss:.6f}, held-out {step.held_out:.6f}"
@@ -49,13 +52,13 @@ def arm(step: Step) -> Iterator[str]:
         yield f'lag_phase = "{schedule.lag_phase}"'
 
 
-def name_of(step: Step) -> str:
+def name_of(step: SearchStep) -> str:
     """Retention, and how many layers lag."""
     lagging = sum(k > 0 for k in step.schedule.lags)
     return str(step.schedule.retention) + (f", {lagging} lagging" if lagging else "")
 
 
-def worth_keeping(steps: Sequence[Step]) -> list[Step]:
+def worth_keeping(steps: Sequence[SearchStep]) -> list[SearchStep]:
     """The steps at or just above 1/2, 1/4, 1/8 …, and the last; of a search over lags, quarters."""
     if not steps:
         return []
@@ -63,10 +66,10 @@ def worth_keeping(steps: Sequence[Step]) -> list[Step]:
     if last.schedule.source != last.schedule.nearest:
         places = {round((len(steps) - 1) * quarter / 4) for quarter in range(1, 5)}
         return [steps[i] for i in sorted(places)]
-    found, share = [], Fraction(1, 2)
+    chosen, share = [], Fraction(1, 2)
     while share >= Fraction(1, len(last.schedule)):
         above = [s for s in steps if s.schedule.retention >= share]
-        if last.schedule.retention <= share and above and above[-1] not in found:
-            found.append(above[-1])
+        if last.schedule.retention <= share and above and above[-1] not in chosen:
+            chosen.append(above[-1])
         share /= 2
-    return found if last in found else [*found, last]
+    return chosen if last in chosen else [*chosen, last]

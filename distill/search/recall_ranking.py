@@ -1,69 +1,70 @@
-"""First-order proposal: what readers would lose if a layer were shared, from one forward.
+"""Candidate ranking by recall: what readers would lose if a layer were shared, from one forward.
 
 R[i, j] is the recall of layer j's own selection in layer i's own selection, in the original model:
-|T_i ∩ T_j| / |T_j|, mean over rows that have something to choose. A change of schedule is predicted
-to cost Σ_ℓ R[σ(ℓ), ℓ] − R[σ'(ℓ), ℓ]: the readers' loss of recall. It knows nothing of what a lost
-position is worth, so it orders candidates and decides nothing.
+|T_i ∩ T_j| / |T_j|, mean over positions with a choice. A change of schedule is predicted to cost
+Σ_ℓ R[σ(ℓ), ℓ] − R[σ'(ℓ), ℓ]: the readers' loss of recall. It knows nothing of what a lost position
+is worth, so it orders candidates and decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
-from distill.models.forward import run
+from distill.models.causal_lm import CausalLM
+from distill.models.forward import visit_indexer_calls
+from distill.models.indexers import first_sparse_position, indexer_at
+from distill.objective.query_sampling import PHASES
 from evalkit.dsa import IndexerCall, ReuseSchedule, index_features, select
-from evalkit.dsa.families.sites import indexer_sites
+from evalkit.dsa.families.sites import indexer_sites, topk_of
 
 
 @torch.no_grad()
-def recalls(model: Any, batches: Sequence[Batch], every: int = 4) -> Tensor:
-    """R [layers, layers] over every `every`-th row; a layer without indexer speaks by its source.
+def recalls(model: CausalLM, batches: Sequence[Batch], every: int = 4) -> Tensor:
+    """R [layers, layers] over every `every`-th position; a layer without indexer has its source's.
 
-    Selections exist as bit masks of one batch at a time: [layers, rows, T] bool.
+    Selections exist as bit masks of one batch at a time: [layers, positions, T] bool.
     """
     count = len(indexer_sites(model).owners)
-    total, rows_seen = torch.zeros(count, count, dtype=torch.float64), 0.0
+    total, positions = torch.zeros(count, count, dtype=torch.float64), 0.0
     for batch in batches:
         masks, first = _masks(model, batch, every)
         weight = batch.valid[:, first::every].float()
         for j, wanted in enumerate(masks):
             size = wanted.sum(-1).clamp(min=1)
-            for i, given in enumerate(masks):
-                share = (given & wanted).sum(-1) / size
+            for i, selected in enumerate(masks):
+                share = (selected & wanted).sum(-1) / size
                 total[i, j] += float((share * weight).sum())
-        rows_seen += float(weight.sum())
-    return total / max(rows_seen, 1.0)
+        positions += float(weight.sum())
+    return total / max(positions, 1.0)
 
 
-def _masks(model: Any, batch: Batch, every: int) -> tuple[list[Tensor], int]:
-    """Selected keys per layer, bool [B, rows, T], and the first row with something to choose."""
-    where = indexer_sites(model)
-    native, found = where.layout.native, dict[int, Tensor]()
-    some: Any = where.owners[0].indexer
-    first = int(some.index_topk) * int(getattr(some, "compress_rate", 1))
+def _masks(model: CausalLM, batch: Batch, every: int) -> tuple[list[Tensor], int]:
+    """Selected keys per layer, bool [B, positions, T], and the first position with a choice."""
+    sites = indexer_sites(model)
+    native, masks = sites.layout.native, dict[int, Tensor]()
+    first = first_sparse_position(sites)
 
     def visit(ordinal: int, call: IndexerCall) -> None:
-        own: Any = where.owners[ordinal].indexer
-        rows = torch.arange(first, call.hidden.shape[1], every, device=call.hidden.device)
-        features = index_features(model, own, call, rows)
-        chosen = select(features, own.index_topk)
+        indexer = indexer_at(sites, ordinal)
+        positions = torch.arange(first, call.hidden.shape[1], every, device=call.hidden.device)
+        features = index_features(model, indexer, call, positions)
+        chosen = select(features, topk_of(indexer))
         keys = features.key.shape[1]  # one more than there are takes what is not selected
-        seen = torch.zeros(*chosen.shape[:2], keys + 1, dtype=torch.bool, device=chosen.device)
-        found[ordinal] = seen.scatter_(2, chosen.masked_fill(chosen < 0, keys), 1)[..., :keys]
+        mask = torch.zeros(*chosen.shape[:2], keys + 1, dtype=torch.bool, device=chosen.device)
+        masks[ordinal] = mask.scatter_(2, chosen.masked_fill(chosen < 0, keys), 1)[..., :keys]
 
-    run(model, native, batch, visit, layers=native.full_layers)
-    return [found[native.source[i]] for i in range(len(where.owners))], first
+    visit_indexer_calls(model, native, batch, visit, layers=native.full_layers)
+    return [masks[native.source[i]] for i in range(len(sites.owners))], first
 
 
 def predicted_cost(recall: Tensor, before: ReuseSchedule, after: ReuseSchedule) -> float:
     """Recall that readers lose, over both phases where they differ."""
     lost = 0.0
-    for phase in ("prefill", "decode"):
+    for phase in PHASES:
         old, new = before.sources(phase), after.sources(phase)
         pairs = enumerate(zip(old, new, strict=True))
         lost += sum(float(recall[a, i] - recall[b, i]) for i, (a, b) in pairs)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from torch import Tensor
 
-from distill.models.load import names_in_model, stored_dtypes, weight_files
-from distill.setup import Session
-from distill.training.state import Progress
+from distill.models.indexers import indexer_at
+from distill.models.load import indexer_prefix, stored_dtypes, weight_files
+from distill.models.student import trains
+from distill.setup import DistillSetup
+from distill.training.state import TrainState
 from evalkit.core.recipe import canonical_hash
+from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import save_indexer
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 INDEXER_DIR = "indexer"
-PROBES = {
+METRIC_NAMES = {
     "logit_kl": "KL of final logits to the original",
     "logit_kl_tail": "the same where the undistilled arm is worst",
     "recall": "recall of the consumers' top-k",
@@ -24,46 +28,54 @@ PROBES = {
 }
 
 
-def save(session: Session, best: Mapping[str, Tensor], progress: Progress, out: Path) -> Path:
-    """Write the trained tensors under the model's own names and dtypes; returns the directory."""
+def save(setup: DistillSetup, students: Mapping[str, Tensor], state: TrainState, out: Path) -> Path:
+    """Write the trained tensors under the model's own names and dtypes; returns the directory.
+
+    Args:
+        setup: what was trained.
+        students: tensors of the indexers as ``"<ordinal>.<name>"``.
+        state: at the end of the training.
+        out: directory of the run.
+    """
     directory = out / INDEXER_DIR
-    tensors = named_as_in_model(session, best)
-    base = {**session.base, "recipe_sha256": canonical_hash(session.config)}
-    save_indexer(
-        directory, tensors, session.schedule, base=base, card=card(session, progress, tensors)
-    )
+    tensors = named_as_in_model(setup, students)
+    base: dict[str, JsonValue] = {
+        **cast(JsonObject, setup.base),
+        "recipe_sha256": canonical_hash(setup.config),
+    }
+    save_indexer(directory, tensors, setup.schedule, base=base, card=card(setup, state, tensors))
     return directory
 
 
-def named_as_in_model(session: Session, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Trained tensors of a students' state, as the checkpoint calls and stores them."""
-    stored = stored_dtypes(weight_files(session.name))
-    live = {name: p.dtype for name, p in session.model.named_parameters()}
-    found = {}
-    for layer in session.students.layers:
-        prefix = names_in_model(session.model, layer)
-        for name, parameter in session.students.modules[layer].named_parameters():
-            if parameter.requires_grad:
-                full = prefix + name
-                found[full] = state[f"{layer}.{name}"].to(stored.get(full, live[full]))
-    return found
+def named_as_in_model(setup: DistillSetup, students: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The trained tensors, as the checkpoint names and stores them."""
+    stored = stored_dtypes(weight_files(setup.name))
+    sites = indexer_sites(setup.model)
+    tensors = {}
+    for layer in setup.trained:
+        prefix = indexer_prefix(setup.model, layer)
+        for name, parameter in indexer_at(sites, layer).named_parameters():
+            if trains(name, setup.config.student.tensors):
+                dtype = stored.get(prefix + name, parameter.dtype)
+                tensors[prefix + name] = students[f"{layer}.{name}"].to(dtype)
+    return tensors
 
 
-def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) -> str:
+def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) -> str:
     """The model card."""
-    config, schedule = session.config, session.schedule
+    config, schedule = setup.config, setup.schedule
     count = sum(t.numel() for t in tensors.values())
-    whole = sum(p.numel() for p in session.model.parameters())
-    layers = ", ".join(str(session.where.layout.layer_ids[i]) for i in session.students.layers)
+    whole = sum(p.numel() for p in setup.model.parameters())
+    layers = ", ".join(map(str, setup.trained_ids))
     lines = [
         "---",
-        f"base_model: {session.base['model']}",
+        f"base_model: {setup.base['model']}",
         f"license: {config.licence}",
         "library_name: dsa-evalkit",
         "tags: [deepseek-sparse-attention, indexer, distillation]",
         "---",
         "",
-        f"# Distilled indexers of {session.base['model']} for `{schedule}`",
+        f"# Distilled indexers of {setup.base['model']} for `{schedule}`",
         "",
         f"{count:,} parameters ({count / whole:.2%} of the model), those of the indexers of layers"
         f" {layers}. Everything else is the base model's, unchanged. They serve the layers that"
@@ -71,26 +83,25 @@ def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) ->
         "",
         "## How they were made",
         "",
-        f"- start: {config.student.start}{_choices(progress)}",
-        f"- gradient: {progress.best_step} of {config.train.steps} steps kept,"
-        f" λ = {config.loss.kl_share:g} (KL) / {1 - config.loss.kl_share:g} (ListMLE),"
+        f"- start: {config.student.start}{_choices(state)}",
+        f"- gradient: {state.best_step} of {config.train.steps} steps kept, loss {_losses(setup)},"
         f" teacher {config.teacher.kind} ({config.teacher.combine}), {config.train.states} states",
-        f"- text: {config.data.source.kind}, {session.data.facts['tokens']['train']:,} training"
+        f"- text: {config.data.source.kind}, {setup.data.facts['tokens']['train']:,} training"
         f" tokens in sequences of {config.data.length};"
-        f" tokens sha256 {session.data.sha256[:16]}",
-        f"- time: {progress.seconds:.0f} s",
+        f" tokens sha256 {setup.data.sha256[:16]}",
+        f"- time: {state.seconds:.0f} s",
         "",
-        "## Probes on held-out text",
+        "## Held-out metrics",
         "",
         "| measure | undistilled | distilled |",
         "|---|---|---|",
         *(
-            f"| {text} | {_shown(progress.before, key)} | {_shown(progress.after, key)} |"
-            for key, text in shown_probes(config.choice.tail).items()
+            f"| {text} | {_shown(state.before, key)} | {_shown(state.after, key)} |"
+            for key, text in shown_metrics(config.choice.tail).items()
         ),
         "",
-        *(f"Note: {warning}.\n" for warning in (*session.warnings, *progress.warnings)),
-        "Probes do not replace an evaluation: compare the arm with its undistilled twin.",
+        *(f"Note: {warning}.\n" for warning in (*setup.warnings, *state.warnings)),
+        "They do not replace an evaluation: compare the arm with its undistilled twin.",
         "",
         "## Recipe",
         "",
@@ -102,16 +113,22 @@ def card(session: Session, progress: Progress, tensors: Mapping[str, Tensor]) ->
     return "\n".join(lines)
 
 
-def shown_probes(tail: float) -> dict[str, str]:
-    """Probes with their names; where all positions count alike, there is no second logit KL."""
-    return {k: text for k, text in PROBES.items() if tail < 1 or k != "logit_kl_tail"}
+def shown_metrics(tail: float) -> dict[str, str]:
+    """Metrics with their names; where all positions count alike, there is no second logit KL."""
+    return {k: text for k, text in METRIC_NAMES.items() if tail < 1 or k != "logit_kl_tail"}
 
 
-def _choices(progress: Progress) -> str:
-    chosen = [f"{c['layer']} from {c['chosen']}" for c in progress.choices]
+def _losses(setup: DistillSetup) -> str:
+    """``0.7 kl + 0.3 listmle``."""
+    trained = setup.plan.objective.trained().losses
+    return " + ".join(f"{entry.weight:g} {entry.name}" for entry in trained)
+
+
+def _choices(state: TrainState) -> str:
+    chosen = [f"{choice.layer} from {choice.chosen}" for choice in state.choices]
     return f" (layer {', '.join(chosen)})" if chosen else ""
 
 
-def _shown(values: Mapping[str, Any], key: str) -> str:
+def _shown(values: Mapping[str, float], key: str) -> str:
     value = values.get(key)
     return f"{value:.4f}" if isinstance(value, float) else "–"

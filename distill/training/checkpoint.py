@@ -1,9 +1,9 @@
-"""Resumable states: written whole or not at all, checked before they are trusted.
+"""Training checkpoints: written whole or not at all, checked before they are trusted.
 
 state/<step>/students.safetensors    fp32 indexers
              best.safetensors        the ones kept so far
              optimizer.safetensors   AdamW moments
-             state.json              step, best score, hashes of the three, identity of the run
+             state.json              step, train state, hashes of the three, identity of the run
 """
 
 from __future__ import annotations
@@ -11,51 +11,75 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from distill.errors import DistillError
+from distill.errors import DistillError, first_line
+from distill.training.identity import upgraded_identity
+from distill.training.state import TrainState
 from evalkit.dsa.files import file_sha256
 
-FILES = ("students", "best", "optimizer")
 KEEP = 2
 
+Tensors = Mapping[str, Tensor]
 
-def save_state(
-    directory: Path,
-    step: int,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    facts: Mapping[str, Any],
-    identity: Mapping[str, Any],
+
+@dataclass(frozen=True, slots=True)
+class TrainingCheckpoint:
+    """Everything that a run goes on from.
+
+    Attributes:
+        state: what the loop remembers.
+        students: fp32 indexers.
+        best: the ones kept so far.
+        optimizer: AdamW moments, see `optimizer_tensors`.
+    """
+
+    state: TrainState
+    students: Tensors
+    best: Tensors
+    optimizer: Tensors
+
+    def tensors(self) -> dict[str, Tensors]:
+        """Files by name."""
+        return {"students": self.students, "best": self.best, "optimizer": self.optimizer}
+
+
+def save_checkpoint(
+    directory: Path, checkpoint: TrainingCheckpoint, identity: Mapping[str, object]
 ) -> None:
     """Write state/<step> and drop all but the last two."""
     root = directory / "state"
-    fresh = root / ".new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    new = root / ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     hashes = {}
-    for name in FILES:
-        clean = {k: v.detach().cpu().contiguous() for k, v in tensors[name].items()}
-        save_file(clean, fresh / f"{name}.safetensors")
-        hashes[name] = file_sha256(fresh / f"{name}.safetensors")
-    record = {"step": step, "sha256": hashes, "identity": dict(identity), **facts}
-    (fresh / "state.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    target = root / f"{step:08d}"
+    for name, tensors in checkpoint.tensors().items():
+        contiguous = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        save_file(contiguous, new / f"{name}.safetensors")
+        hashes[name] = file_sha256(new / f"{name}.safetensors")
+    state = checkpoint.state
+    record = {
+        "step": state.step,
+        "sha256": hashes,
+        "identity": dict(identity),
+        "progress": state.record(),
+    }
+    (new / "state.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    target = root / f"{state.step:08d}"
     shutil.rmtree(target, ignore_errors=True)
-    fresh.rename(target)
+    new.rename(target)
     for old in sorted(p for p in root.iterdir() if p.name.isdigit())[:-KEEP]:
         shutil.rmtree(old)
 
 
-def load_state(
-    directory: Path, identity: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """The newest state (facts, tensors), or None where there is none.
+def load_checkpoint(directory: Path, identity: Mapping[str, object]) -> TrainingCheckpoint | None:
+    """The newest checkpoint, or None where there is none.
 
     Raises:
         DistillError: it is damaged or belongs to another run; the message names file and field.
@@ -66,11 +90,13 @@ def load_state(
         return None
     newest = states[-1]
     try:
-        record: dict[str, Any] = json.loads((newest / "state.json").read_text(encoding="utf-8"))
-        before: dict[str, Any] = record["identity"]
-        hashes: dict[str, str] = record["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DistillError(f"{newest / 'state.json'}: damaged: {error}") from None
+        record = json.loads((newest / "state.json").read_text(encoding="utf-8"))
+        before = upgraded_identity(record["identity"])
+        hashes = dict(record["sha256"])
+        state = TrainState.from_record(record["progress"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = first_line(error)
+        raise DistillError(f"{newest / 'state.json'}: damaged: {message}") from None
     changed = [k for k in {**before, **identity} if before.get(k) != identity.get(k)]
     if changed:
         raise DistillError(
@@ -78,7 +104,7 @@ def load_state(
             " --out, or the old recipe"
         )
     tensors = {}
-    for name in FILES:
+    for name in ("students", "best", "optimizer"):
         path = newest / f"{name}.safetensors"
         if not path.is_file() or file_sha256(path) != hashes.get(name):
             raise DistillError(f"{path}: damaged; remove {newest} to go on from the state before")
@@ -86,7 +112,7 @@ def load_state(
             tensors[name] = load_file(path)
         except SafetensorError as error:
             raise DistillError(f"{path}: {error}") from None
-    return record, tensors
+    return TrainingCheckpoint(state, tensors["students"], tensors["best"], tensors["optimizer"])
 
 
 def optimizer_tensors(
@@ -109,5 +135,5 @@ def restore_optimizer(
     for key, value in tensors.items():
         name, _, field = key.rpartition("/")
         parameter = named[name]
-        on = value.clone() if field == "step" else value.to(parameter.device).clone()
-        optimizer.state[parameter][field] = on
+        placed = value if field == "step" else value.to(parameter.device)
+        optimizer.state[parameter][field] = placed.clone()

@@ -1,4 +1,4 @@
-"""The evaluation that says whether it helped: baseline, undistilled twin, distilled arm.
+"""Evaluation recipe of a distilled arm: baseline, undistilled twin, distilled arm.
 
 `evalkit` is run as a command of its own: the two halves meet in files. The twin is always there.
 """
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from distill.config.train import DistillConfig
 from distill.errors import DistillError
@@ -19,7 +18,7 @@ from evalkit.config.schedule import ScheduleConfig
 BASELINE, AGAIN, TWIN, DISTILLED = "baseline", "baseline again (A/A)", "undistilled", "distilled"
 
 
-def arms(arm: ScheduleConfig, indexer: Path) -> list[dict[str, Any]]:
+def arms(arm: ScheduleConfig, indexer: Path) -> list[dict[str, object]]:
     """The four arms of the comparison."""
     schedule = arm.model_dump(exclude_defaults=True)
     return [
@@ -63,7 +62,7 @@ def command(
 
 
 def run(command: Sequence[str]) -> None:
-    """Run it in front of the user.
+    """Run it, its output on the terminal.
 
     Raises:
         DistillError: it failed.
@@ -73,7 +72,7 @@ def run(command: Sequence[str]) -> None:
         raise DistillError(f"the evaluation ended with exit code {done.returncode}")
 
 
-def toml(value: Any) -> str:
+def toml(value: object) -> str:
     """A value as inline TOML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"

@@ -1,35 +1,56 @@
-"""What the user sees: a bar with the time left, looks at held-out text, a closing table."""
+"""Progress display: bars with the time left, held-out metrics as they come, a closing table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.table import Table
 
-from distill.setup import Session
-from distill.training.artifacts import shown_probes
-from distill.training.state import Progress as Remembered
+from distill.setup import DistillSetup
+from distill.training.artifacts import shown_metrics
+from distill.training.events import (
+    CandidateChosen,
+    Evaluated,
+    Event,
+    LayerDone,
+    LayerEvaluated,
+    LayerRead,
+    LayerStepDone,
+    LogitsCompared,
+    Means,
+    Resumed,
+    StepDone,
+    StreamsAdvanced,
+    Warned,
+)
+from distill.training.state import TrainState
 from evalkit.core.console import open_progress
 
+CANDIDATES, STEPS, LAYERS_READ = "closed form", "train", "layers read"
 
-class Screen:
-    """Shows the events of a trainer."""
 
-    def __init__(self, session: Session, console: Console) -> None:
-        self._session, self._console = session, console
+class ProgressDisplay:
+    """Shows the events of a run.
+
+    Args:
+        setup: what trains.
+        console: where to.
+        bars: their totals by name, see the constants of this module.
+    """
+
+    def __init__(self, setup: DistillSetup, console: Console, bars: Mapping[str, int]) -> None:
+        self._setup, self._console = setup, console
         self._bar = open_progress(console)
-        self._starts = self._bar.add_task(
-            session.config.student.start.replace("_", " "), total=len(session.students.layers)
-        )
-        self._steps = self._bar.add_task("train", total=session.config.train.steps)
+        self._tasks = {name: self._bar.add_task(name, total=n) for name, n in bars.items()}
 
     def __enter__(self) -> Self:
-        layers = ", ".join(
-            str(self._session.where.layout.layer_ids[i]) for i in self._session.students.layers
-        )
-        self._console.print(f"arm {self._session.schedule}: the indexers of layers {layers} train")
+        for warning in self._setup.warnings:
+            self._warn(warning)
+        layers = ", ".join(map(str, self._setup.trained_ids))
+        self._say(f"arm {self._setup.schedule}: the indexers of layers {layers} train")
         self._bar.start()
         return self
 
@@ -41,37 +62,92 @@ class Screen:
     ) -> None:
         self._bar.stop()
 
-    def on_event(self, kind: str, row: dict[str, Any]) -> None:
-        """One event of the trainer."""
-        if kind == "choice":
-            layer = self._session.where.layout.layer_ids[row["layer"]]
-            scores = ", ".join(f"{k} {v:.4g}" for k, v in row["scores"].items())
-            self._say(f"layer {layer} from {row['chosen']} (logit KL: {scores})")
-            self._bar.advance(self._starts)
-        elif kind == "train":
-            self._bar.update(self._steps, completed=row["step"], description=f"KL {row['kl']:.3f}")
-        elif kind == "resume":
-            self._say(f"resumed at step {row['step']}")
-            self._bar.update(self._steps, completed=row["step"])
-        elif kind == "probe":
-            what = row["what"] if row["what"] == "undistilled" else f"step {row['step']}"
-            self._say(
-                f"{what}: logit KL {row['logit_kl']:.4f}, recall {row['recall']:.3f},"
-                f" attention mass {row['mass_recall']:.3f} ({row['seconds']:.0f} s)"
-            )
+    def on_event(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case CandidateChosen(choice=choice):
+                scores = ", ".join(f"{k} {v:.4g}" for k, v in choice.scores.items())
+                self._say(f"layer {choice.layer} from {choice.chosen} (logit KL: {scores})")
+                if CANDIDATES in self._tasks:
+                    self._bar.advance(self._tasks[CANDIDATES])
+            case StepDone():
+                self._update(STEPS, event.step, _losses(event.losses))
+            case LayerStepDone():
+                place = f"layer {event.layer}, step {event.step}"
+                self._update(LAYERS_READ, None, f"{place}: {_losses(event.losses)}")
+            case Evaluated():
+                self._evaluated(event)
+            case LayerEvaluated():
+                self._layer_evaluated(event)
+            case LayerDone():
+                recalls = f"{event.before['recall']:.3f} -> {event.after['recall']:.3f}"
+                self._say(f"layer {event.layer}: recall {recalls}")
+            case LayerRead():
+                self._update(LAYERS_READ, event.count)
+            case StreamsAdvanced():
+                self._update(LAYERS_READ, None, self._place(event))
+            case Resumed():
+                self._resumed(event)
+            case Warned():
+                self._warn(event.text)
 
-    def summary(self, progress: Remembered) -> None:
-        """Probes before and after."""
+    def summary(self, state: TrainState) -> None:
+        """Held-out metrics before and after."""
         table = Table(title="held-out text", title_justify="left")
         table.add_column("measure")
-        for name in ("undistilled", f"distilled (step {progress.best_step})"):
+        for name in ("undistilled", f"distilled (step {state.best_step})"):
             table.add_column(name, justify="right")
-        for key, text in shown_probes(self._session.config.choice.tail).items():
-            values = (progress.before.get(key), progress.after.get(key))
+        for key, text in shown_metrics(self._setup.config.choice.tail).items():
+            values = (state.before.get(key), state.after.get(key))
             table.add_row(text, *(f"{v:.4f}" if isinstance(v, float) else "–" for v in values))
         self._console.print(table)
-        for warning in progress.warnings:
-            self._console.print(warning, style="yellow")
+        for warning in state.warnings:
+            self._console.print(warning, style="yellow", markup=False)
+
+    def _evaluated(self, event: Evaluated) -> None:
+        what = event.what if event.what == "undistilled" else f"step {event.step}"
+        metrics = event.metrics.summary()
+        self._say(
+            f"{what}: logit KL {metrics['logit_kl']:.4f}, recall {metrics['recall']:.3f},"
+            f" attention mass {metrics['mass_recall']:.3f} ({event.seconds:.0f} s)"
+        )
+
+    def _layer_evaluated(self, event: LayerEvaluated) -> None:
+        metrics = dict(event.metrics)
+        recall, kl = metrics.pop("recall"), metrics.pop("logit_kl", None)
+        metrics.pop("logit_kl_tail", None)
+        shown = f"logit KL {kl:.4f}" if isinstance(event, LogitsCompared) else _losses(metrics, 4)
+        self._say(
+            f"layer {event.layer}, step {event.step}: {shown}, recall {recall:.3f}"
+            f" ({event.seconds:.0f} s)"
+        )
+
+    def _place(self, event: StreamsAdvanced) -> str:
+        count = len(self._setup.schedule)
+        if not event.original:
+            return f"original and undistilled arm before layer {event.evaluator} of {count}"
+        return f"original before layer {event.original} of {count}, arm before {event.arm}"
+
+    def _resumed(self, event: Resumed) -> None:
+        if event.layers is None:
+            self._say(f"resumed at step {event.step}")
+            self._update(STEPS, event.step)
+        else:
+            done = ", ".join(map(str, event.layers)) or "no layer"
+            self._say(f"resumed; done: {done}")
+            self._update(LAYERS_READ, event.layers_read)
+
+    def _update(self, name: str, completed: int | None, description: str | None = None) -> None:
+        if name in self._tasks:
+            self._bar.update(self._tasks[name], completed=completed, description=description)
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False)
+
+    def _warn(self, text: str) -> None:
+        self._console.print(f"warning: {text}", style="yellow", markup=False)
+
+
+def _losses(losses: Means, digits: int = 3) -> str:
+    """``kl 0.123, listmle 3.210``; what was not measured is left out."""
+    return ", ".join(f"{k} {v:.{digits}f}" for k, v in losses.items() if v is not None)

@@ -1,16 +1,13 @@
-"""What a training loop remembers, and its small arithmetic."""
+"""Train state: what a training loop remembers between steps, besides tensors."""
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torch import nn
-
-from distill.config.train import TrainConfig
+from distill.init.candidates import CandidateChoice
 
 UNDISTILLED_IS_NEARER = (
     "on held-out text the undistilled arm is nearer to the original: keep that one"
@@ -18,16 +15,16 @@ UNDISTILLED_IS_NEARER = (
 
 
 @dataclass(slots=True)
-class Progress:
-    """What the loop remembers between steps, besides tensors.
+class TrainState:
+    """What a training loop remembers between steps, besides tensors.
 
     Attributes:
         step: steps done.
-        best: the best look so far, as a number that falls.
+        best: score of the best evaluation so far; lower is better.
         best_step: where it was.
-        since: looks without improvement.
-        before: the look at the undistilled arm.
-        after: the look at the best students.
+        without_improvement: evaluations since then.
+        before: metrics of the undistilled arm.
+        after: metrics of the best students.
         choices: of the closed form.
         seconds: of work, interruptions left out.
     """
@@ -35,42 +32,29 @@ class Progress:
     step: int = 0
     best: float = math.inf
     best_step: int = 0
-    since: int = 0
-    before: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, Any] = field(default_factory=dict)
-    choices: list[dict[str, Any]] = field(default_factory=list)
+    without_improvement: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
+    choices: list[CandidateChoice] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the looks say against the result."""
-        after, before = (look.get("logit_kl", 0.0) for look in (self.after, self.before))
+        """What the evaluations say against the result."""
+        after, before = self.after.get("logit_kl", 0.0), self.before.get("logit_kl", 0.0)
         return (UNDISTILLED_IS_NEARER,) if after > before else ()
 
+    def record(self) -> dict[str, object]:
+        """As JSON values; `from_record` is the inverse."""
+        return asdict(self)
 
-def learning_rate(step: int, train: TrainConfig) -> float:
-    """Linear warm-up, the peak, then linear decay over the last share of the steps."""
-    up = min(1.0, (step + 1) / train.warmup) if train.warmup else 1.0
-    left = (1.0 - step / train.steps) / train.decay if train.decay else 1.0
-    return train.lr * up * min(1.0, max(train.floor, left))
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TrainState:
+        """The state of a record, of version 0.1 too.
 
-
-def clip(parameters: list[nn.Parameter], bound: float) -> float:
-    """Norm of some gradients; scales them down to the bound where they exceed it."""
-    limit = bound if bound > 0 else math.inf
-    return float(nn.utils.clip_grad_norm_(parameters, limit))
-
-
-def drop_after(path: Path, step: int) -> None:
-    """Forget what was logged behind the state that training goes on from."""
-    if not path.is_file():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # torn by the kill
-        if row.get("step", 0) <= step:
-            kept.append(line)
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        Raises:
+            TypeError, KeyError: it has other fields.
+        """
+        values = {"without_improvement" if k == "since" else k: v for k, v in record.items()}
+        choices = [CandidateChoice(**choice) for choice in values.pop("choices")]
+        return cls(**values, choices=choices)

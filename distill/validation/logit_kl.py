@@ -1,8 +1,8 @@
-"""How far an arm's predictions are from the original model's, position by position.
+"""KL of next-token predictions from the original model's to an arm's, position by position.
 
     D_t = Σ_v p_t(v) · (log p_t(v) − log q_t(v)),   p original, q arm
 
-measured on plain text. The original's final hidden states are kept for the positions looked at;
+measured on plain text. The original's final hidden states are kept for the positions compared;
 vocabulary-sized tensors exist for one chunk of positions.
 """
 
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
-from distill.models.forward import run
+from distill.models.causal_lm import CausalLM
+from distill.models.forward import final_hidden_states
 from distill.models.student import Students
-from distill.objective.plan import Plan, decode_rows
+from distill.objective.plan import DistillPlan
 from evalkit.dsa import ReuseSchedule
 
 CHUNK_LOGITS = 2**24
@@ -44,7 +44,7 @@ class Reference:
 
     def divergence(
         self,
-        model: Any,
+        model: CausalLM,
         schedule: ReuseSchedule,
         decode_rows: Rows = lambda _: None,
         within: Callable[[Batch], AbstractContextManager[None]] = lambda _: nullcontext(),
@@ -57,25 +57,17 @@ class Reference:
         parts, head = [], model.get_output_embeddings()
         for batch, before in zip(self.batches, self.hidden, strict=True):
             with within(batch):
-                hidden = run(
-                    model, schedule, batch, _nothing, layers=(), output=True,
-                    decode_rows=decode_rows(batch), chunked=False,
-                )  # fmt: skip
-            if hidden is None:
-                raise RuntimeError("the forward stopped early")
+                hidden = final_hidden_states(
+                    model, schedule, batch, decode_rows=decode_rows(batch), chunked=False
+                )
             parts.append(divergence(head, before.to(hidden), hidden[batch.valid]))
         return torch.cat(parts)
 
 
-def reference(model: Any, native: ReuseSchedule, batches: Sequence[Batch]) -> Reference:
-    """Run the original model over some batches and remember where its predictions come from."""
-    kept = []
-    for batch in batches:
-        hidden = run(model, native, batch, _nothing, layers=(), output=True)
-        if hidden is None:
-            raise RuntimeError("the forward stopped early")
-        kept.append(hidden[batch.valid].cpu())
-    return Reference(tuple(batches), tuple(kept), native)
+def reference(model: CausalLM, native: ReuseSchedule, batches: Sequence[Batch]) -> Reference:
+    """Run the original model over some batches and keep what its predictions are made of."""
+    hidden = (final_hidden_states(model, native, b)[b.valid].cpu() for b in batches)
+    return Reference(tuple(batches), tuple(hidden), native)
 
 
 @torch.no_grad()
@@ -93,8 +85,9 @@ def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _nothing(*_: Any) -> None:
-    """Visit nothing."""
+def tail_threshold(divergence: Tensor, tail: float) -> Tensor:
+    """Smallest divergence among the `tail` share of positions where it is largest."""
+    return divergence.topk(max(1, round(tail * len(divergence)))).values[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +101,9 @@ class Criterion:
     weight: Tensor
 
     @classmethod
-    def of(cls, plain: Tensor, tail: float) -> Criterion:
+    def of(cls, undistilled: Tensor, tail: float) -> Criterion:
         """Count the `tail` share of positions where the undistilled arm diverges most, evenly."""
-        count = max(1, round(tail * len(plain)))
-        border = plain.topk(count).values[-1]
-        chosen = (plain >= border).float()
+        chosen = (undistilled >= tail_threshold(undistilled, tail)).float()
         return cls(chosen / chosen.sum())
 
     def __call__(self, divergence: Tensor) -> float:
@@ -120,7 +111,9 @@ class Criterion:
         return float((self.weight * divergence).sum())
 
 
-def arm_divergence(model: Any, students: Students, plan: Plan, reference: Reference) -> Tensor:
+def arm_divergence(
+    model: CausalLM, students: Students, plan: DistillPlan, reference: Reference
+) -> Tensor:
     """The arm with its students against the original, at every position of the reference."""
-    with students.acting():
-        return reference.divergence(model, plan.schedule, lambda b: decode_rows(plan, b))
+    with students.acting(model):
+        return reference.divergence(model, plan.schedule, plan.decode_rows)

@@ -1,32 +1,36 @@
-"""Oracle selections: what an arm could give, before anything is trained.
+"""Oracle selections: the best that a full layer could select for its consumers, untrained.
 
 For every full layer the oracle takes the top-k of the mean of its consumers' own index
-distributions, as the original model computes them: the best answer to "what do all of you want?".
-Not a strict bound: in the arm the consumers' inputs differ from the original's, and a student that
-was chosen in the arm may do better (docs/distillation.md).
+distributions, as the original model computes them. Not a strict bound: in the arm the consumers'
+inputs differ from the original's, and a student that was chosen in the arm may do better
+(docs/distillation.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
-from distill.models.forward import run
-from distill.objective.teacher_assignment import Lessons
-from distill.objective.teachers import IndexTeacher, Teacher, index_teacher, target
-from evalkit.dsa import Phase, ReuseSchedule
-from evalkit.dsa.families.sites import IndexerSites, indexer_sites
+from distill.losses.base import Needs
+from distill.models.causal_lm import CausalLM
+from distill.models.forward import visit_indexer_calls
+from distill.models.indexers import indexer_at
+from distill.objective.query_sampling import PHASES
+from distill.objective.teacher_assignment import TeacherAssignment
+from distill.objective.teachers import IndexTeacher, consumer_targets, index_teacher
+from evalkit.dsa import IndexerCall, ReuseSchedule
+from evalkit.dsa.families.sites import IndexerSites, indexer_sites, topk_of
+from evalkit.dsa.overrides import override_forward
 
 CHUNK = 2**22
 
 
 def oracle_selections(
-    model: Any,
+    model: CausalLM,
     schedule: ReuseSchedule,
     batch: Batch,
     layers: Collection[int],
@@ -44,69 +48,60 @@ def oracle_selections(
         only: the one consumer's indexer that is asked, by full layer; default: the mean of all. In
             a phase in which it does not teach, all are asked.
     """
-    where = indexer_sites(model)
-    rows = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-    phases: tuple[Phase, ...] = ("prefill",) if decode_rows is None else ("prefill", "decode")
-    lessons = Lessons.of(model, schedule, tuple(layers))
-    wanted = {(f, phase): lessons.teachers(phase, f) for f in layers for phase in phases}
-    for (f, phase), served in wanted.items():
-        if only is not None and only.get(f) in served:
-            wanted[f, phase] = (only[f],)
-    found: dict[int, IndexTeacher] = {}
+    sites = indexer_sites(model)
+    native = sites.layout.native
+    positions = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+    phases = PHASES if decode_rows is not None else PHASES[:1]
+    assignment = TeacherAssignment.of(native, schedule, tuple(layers))
+    asked = {(f, phase): assignment.teachers(phase, f) for f in layers for phase in phases}
+    for (f, phase), consumers in asked.items():
+        if only is not None and only.get(f) in consumers:
+            asked[f, phase] = (only[f],)
+    teachers: dict[int, IndexTeacher] = {}
 
-    def visit(ordinal: int, call: Any) -> None:
-        own: Any = where.owners[ordinal].indexer
-        found[ordinal] = index_teacher(model, own, call, rows)
+    def visit(ordinal: int, call: IndexerCall) -> None:
+        teachers[ordinal] = index_teacher(model, indexer_at(sites, ordinal), call, positions)
 
-    needed = {layer for served in wanted.values() for layer in served}
-    run(model, where.layout.native, batch, visit, layers=needed)
-    result = {}
+    needed = {layer for consumers in asked.values() for layer in consumers}
+    visit_indexer_calls(model, native, batch, visit, layers=needed)
+    selections = {}
     for f in layers:
-        owner: Any = where.owners[f]
-        parts = {
-            phase: top_of_mean([found[c] for c in wanted[f, phase]], owner.indexer.index_topk)
+        topk = topk_of(indexer_at(sites, f))
+        by_phase = {
+            phase: top_of_mean([teachers[c] for c in asked[f, phase]], topk)
             for phase in phases
-            if wanted[f, phase]
+            if asked[f, phase]
         }
-        chosen = next(iter(parts.values()))
-        if decode_rows is not None and len(parts) == 2:
-            chosen = torch.where(decode_rows.unsqueeze(-1), parts["decode"], parts["prefill"])
-        result[f] = chosen
-    return result
+        selections[f] = next(iter(by_phase.values()))
+        if decode_rows is not None and len(by_phase) == 2:
+            late = decode_rows.unsqueeze(-1)
+            selections[f] = torch.where(late, by_phase["decode"], by_phase["prefill"])
+    return selections
 
 
 @torch.no_grad()
-def top_of_mean(teachers: list[IndexTeacher], topk: int, chunk: int = CHUNK) -> Tensor:
+def top_of_mean(teachers: Sequence[IndexTeacher], topk: int, chunk: int = CHUNK) -> Tensor:
     """Top-k keys of the mean of some distributions, -1 where fewer are visible: [B, S, topk]."""
     features = teachers[0].features
     batch, count = features.query.shape[:2]
     keys = features.key.shape[1]
     step = max(1, chunk // (batch * keys))
-    served: list[Teacher] = list(teachers)
     parts = []
     for start in range(0, count, step):
         part = slice(start, min(count, start + step))
         support = teachers[0].scores(part, keys) > float("-inf")
-        mean = target(served, part, support).mean.masked_fill(~support, -1.0)
-        value, index = mean.topk(min(topk, keys), dim=-1)
+        mean = consumer_targets(teachers, part, support, Needs(mean=True)).mean
+        value, index = mean.masked_fill(~support, -1.0).topk(min(topk, keys), dim=-1)
         parts.append(index.masked_fill(value < 0, -1))
     return torch.cat(parts, dim=1)
 
 
 @contextmanager
-def given(where: IndexerSites, selections: Mapping[int, Tensor]) -> Iterator[None]:
-    """Full layers select what they are given, in the forwards of one batch."""
-    before: list[tuple[Any, Any]] = []
-    try:
-        for ordinal, chosen in selections.items():
-            indexer: Any = where.owners[ordinal].indexer
-            fit = chosen if where.family.sentinel else chosen.clamp(min=0).int()
-            before.append((indexer, vars(indexer).get("forward")))
-            indexer.forward = lambda *_, fit=fit, **__: fit
+def override_selections(sites: IndexerSites, selections: Mapping[int, Tensor]) -> Iterator[None]:
+    """Full layers (ordinals) select these keys, in the forwards of one batch."""
+    with ExitStack() as stack:
+        for ordinal, selection in selections.items():
+            keys = selection if sites.family.sentinel else selection.clamp(min=0).int()
+            indexer = indexer_at(sites, ordinal)
+            stack.enter_context(override_forward(indexer, lambda *_, keys=keys, **__: keys))
         yield
-    finally:
-        for indexer, forward in before:
-            if forward is None:
-                del indexer.forward
-            else:
-                indexer.forward = forward

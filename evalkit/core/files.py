@@ -56,6 +56,28 @@ def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict
     return rows
 
 
+def json_rows(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a log; a torn last line is left out, and no file has no lines.
+
+    Raises:
+        EvalkitError: a line in the middle is damaged; names file and line.
+    """
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise EvalkitError(f"{path}:{number}: damaged: remove the line to go on")
+        rows.append(row)
+    return rows
+
+
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append lines and sync them; a torn last line is cut off first."""
     data = "".join(dumps(row) + "\n" for row in rows).encode()

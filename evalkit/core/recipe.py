@@ -5,29 +5,87 @@ Shared by `evalkit` and `distill`: a recipe model derives from `Strict`, `load` 
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from evalkit.core.errors import EvalkitError
 
+_old_names: ContextVar[list[tuple[str, str]] | None] = ContextVar("_old_names", default=None)
+
 
 class Strict(BaseModel):
-    """Base of every recipe section: immutable, and an unknown key is an error."""
+    """Base of every recipe section: immutable, and an unknown key is an error.
+
+    Attributes:
+        renamed: fields that had another name in an earlier version: old name to the one of today,
+            each dotted from this section on (``train.clip`` to ``train.max_grad_norm``).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    renamed: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def upgrade(cls, data: dict[str, Any]) -> list[tuple[str, str]]:
+        """Rewrite a section of an earlier version in place; returns (old, new) names that it used.
+
+        Raises:
+            ValueError: a field is given under both names.
+        """
+        return [names for names in cls.renamed.items() if _move(data, *names)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgraded(cls, data: Any) -> Any:
+        if not cls.renamed or not isinstance(data, Mapping):
+            return data
+        today = copy.deepcopy(dict(data))
+        used = cls.upgrade(today)
+        notices = _old_names.get()
+        if notices is not None:
+            notices += used
+        return today
 
 
-R = TypeVar("R", bound=Strict)
+def _move(data: dict[str, Any], old: str, new: str) -> bool:
+    """Give the value at one dotted path another; False where there is none."""
+    *parents, name = old.split(".")
+    section: Any = data
+    for parent in parents:
+        section = section.get(parent) if isinstance(section, dict) else None
+    if not isinstance(section, dict) or name not in section:
+        return False
+    *parents, today = new.split(".")
+    target: Any = data
+    for parent in parents:
+        target = target.setdefault(parent, {}) if isinstance(target, dict) else None
+    if not isinstance(target, dict):
+        return False
+    if today in target:
+        raise ValueError(f"{old} is the old name of {new}: give one of them")
+    target[today] = section.pop(name)
+    return True
+
+
+R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -103,11 +161,21 @@ def override(data: dict[str, Any], model: type[R], changes: Sequence[str], where
 
 
 def parse(data: dict[str, Any], model: type[R], where: str) -> R:
-    """Validate a dictionary as `model`; `where` names the source in errors."""
+    """Validate a dictionary as `model`; `where` names the source in errors.
+
+    Names of an earlier version are taken, with a line on stderr each.
+    """
+    notices: list[tuple[str, str]] = []
+    token = _old_names.set(notices)
     try:
-        return model.model_validate(data)
+        section = model.model_validate(data)
     except ValidationError as error:
         raise EvalkitError(f"{where}: {_explain(error, model, data)}") from None
+    finally:
+        _old_names.reset(token)
+    for old, new in dict.fromkeys(notices):
+        print(f"{where}: {old} is now called {new}", file=sys.stderr)  # noqa: T201
+    return section
 
 
 def canonical_hash(section: BaseModel | dict[str, Any]) -> str:

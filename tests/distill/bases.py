@@ -46,9 +46,11 @@ def in_fp8(directory, *, power_of_two=False):
         index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
     config = json.loads((directory / "config.json").read_text())
     config["quantization_config"] = {
-        "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": list(BLOCK),
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "weight_block_size": list(BLOCK),
         "scale_fmt": "ue8m0" if power_of_two else None,
-    }  # fmt: skip
+    }
     (directory / "config.json").write_text(json.dumps(config))
 
 

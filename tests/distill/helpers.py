@@ -8,7 +8,7 @@ import torch
 
 from distill.config.train import DistillConfig
 from distill.data.batch import Batch
-from distill.models.forward import run
+from distill.models.forward import visit_indexer_calls
 from distill.models.student import Students
 from distill.objective.plan import make_plan
 from evalkit.dsa import ReuseSchedule, index_features
@@ -33,22 +33,20 @@ def setup(model, retention="1/4", lag=0, layers=None, **sections):
     arm = {"retention": retention, "lag": lag}
     config = DistillConfig.model_validate({"model": "x", "arm": arm, **sections})
     layers = schedule.full_layers if layers is None else layers
-    return (
-        schedule,
-        Students(indexer_sites(model), layers),
-        make_plan(model, schedule, layers, config),
-    )
+    students = Students.of_model(indexer_sites(model), layers)
+    return schedule, students, make_plan(model, schedule, layers, config)
 
 
-def features_of(model, some, layer, rows=None, schedule=None):
+def features_of(model, text, layer, positions=None, schedule=None):
     """Index features of one layer's own indexer."""
-    where, found = indexer_sites(model), {}
+    sites, features = indexer_sites(model), {}
 
     def visit(ordinal, call):
-        found[ordinal] = index_features(model, where.owners[ordinal].indexer, call, rows)
+        indexer = sites.owners[ordinal].indexer
+        features[ordinal] = index_features(model, indexer, call, positions)
 
-    run(model, schedule or where.layout.native, some, visit, layers=[layer])
-    return found[layer]
+    visit_indexer_calls(model, schedule or sites.layout.native, text, visit, layers=[layer])
+    return features[layer]
 
 
 def digest(model):

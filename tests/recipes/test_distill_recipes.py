@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distill.config.train import DistillConfig, resolve_model
+from distill.config.train import DistillConfig
+from distill.models.load import resolve_checkpoint
 from distill.training.evaluation_recipe import command
 from evalkit.config.run import RunConfig
 from evalkit.core.recipe import load
@@ -18,7 +19,7 @@ RECIPES = sorted(FOLDER.glob("*.toml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_read_its_arm_is_built_and_its_evaluation_is_there(path, tmp_path):
     config = load(path, DistillConfig)
-    model = resolve_model(config.model, path.parent)
+    model = resolve_checkpoint(config.model, path.parent)
     assert config.arm.schedule(ReuseSchedule.uniform(24, 1)).retention < 1
     if config.evaluation is not None:
         words = command(config, model, path.parent, tmp_path / "indexer", tmp_path)
@@ -35,11 +36,12 @@ def test_a_recipe_is_read_its_arm_is_built_and_its_evaluation_is_there(path, tmp
 
 def test_the_mli_recipe_is_the_documents():
     config = load(FOLDER / "mli-paper.toml", DistillConfig)
-    assert (config.student.start, config.student.first) == ("own", "train")
-    assert (config.teacher.kind, config.loss.kl_share) == ("indexer", 0.5)
+    assert (config.student.start, config.student.first_layer) == ("own", "train")
+    assert config.teacher.kind == "indexer"
+    assert {entry.kind: entry.weight for entry in config.loss} == {"kl": 0.5, "listmle": 0.5}
 
 
 def test_the_indexcache_recipe_is_its_multi_layer_loss():
     config = load(FOLDER / "indexcache-loss.toml", DistillConfig)
     assert (config.teacher.kind, config.teacher.combine) == ("attention_dense", "mean")
-    assert config.loss.kl_share == 1.0
+    assert [entry.kind for entry in config.loss if entry.weight] == ["kl"]

@@ -44,7 +44,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TextPlan:
     """What one text is made of."""
 
     needle: wording.Wording
@@ -152,7 +152,7 @@ def draw_value(rng: random.Random, digits: int = DIGITS) -> str:
     return str(rng.randrange(10 ** (digits - 1), 10**digits))
 
 
-def draw_plan(rng: random.Random, length: int) -> Plan:
+def draw_plan(rng: random.Random, length: int) -> TextPlan:
     """Wordings, haystack and structure of one text; 1 text in 6 mixes two wordings."""
     entries = list(wording.wordings().values())
     weights = [entry.weight for entry in entries]
@@ -161,7 +161,7 @@ def draw_plan(rng: random.Random, length: int) -> Plan:
     kinds, shares = zip(*needle.haystack.items(), strict=True)
     stack = wording.haystacks()[rng.choices(kinds, shares)[0]]
     intro = question.intro if length >= 200 and rng.random() < 0.7 else ""
-    return Plan(needle, question, stack, intro, length >= 200 and rng.random() < 0.3)
+    return TextPlan(needle, question, stack, intro, length >= 200 and rng.random() < 0.3)
 
 
 Part = tuple[float, Callable[[str], Tokens]]
@@ -174,11 +174,11 @@ def _unit(lead: str, *, unit: str) -> Tokens:
     return out
 
 
-def _needle(lead: str, *, plan: Plan, key: str, value: str) -> Tokens:
+def _needle(lead: str, *, plan: TextPlan, key: str, value: str) -> Tokens:
     return fill(lead + plan.needle.needle, key, value)
 
 
-def _question(_: str, *, plan: Plan, key: str, value: str, whole: bool = True) -> Tokens:
+def _question(_: str, *, plan: TextPlan, key: str, value: str, whole: bool = True) -> Tokens:
     return question_tokens(plan.question, key, value, whole)
 
 
@@ -199,7 +199,7 @@ def _haystack_parts(rng: random.Random, stack: wording.Haystack, room: int) -> l
     return [(time, partial(_unit, unit=unit)) for time, unit in zip(times, units, strict=True)]
 
 
-def _count(rng: random.Random, plan: Plan, most: float) -> int:
+def _count(rng: random.Random, plan: TextPlan, most: float) -> int:
     """How many needles to place: few, half full or full; often one, when there is a haystack."""
     if plan.stack.units and rng.random() < 0.2:
         return 1
@@ -207,7 +207,7 @@ def _count(rng: random.Random, plan: Plan, most: float) -> int:
     return max(1, int(rng.choice(shares) * most))
 
 
-def _sizes(plan: Plan) -> tuple[int, int]:
+def _sizes(plan: TextPlan) -> tuple[int, int]:
     """Tokens of a needle and of a question; the same for all keys and values."""
     key, value = f"{wording.adjectives()[0]}-{wording.nouns()[0]}", "1" * DIGITS
     lead = plan.stack.joint
@@ -215,7 +215,7 @@ def _sizes(plan: Plan) -> tuple[int, int]:
     return len(needle), len(question_tokens(plan.question, key, value))
 
 
-def _mixed(rng: random.Random, plan: Plan, room: int) -> list[Part]:
+def _mixed(rng: random.Random, plan: TextPlan, room: int) -> list[Part]:
     """Questions anywhere after their needle."""
     needle, question = _sizes(plan)
     parts: list[Part] = []
@@ -235,7 +235,7 @@ def _mixed(rng: random.Random, plan: Plan, room: int) -> list[Part]:
     return parts + _haystack_parts(rng, plan.stack, room - used)
 
 
-def _exam(rng: random.Random, plan: Plan, room: int) -> list[Part]:
+def _exam(rng: random.Random, plan: TextPlan, room: int) -> list[Part]:
     """All questions after the haystack, two to four of them."""
     needle, question = _sizes(plan)
     asked = rng.choice([2, 3, 4])
@@ -257,7 +257,7 @@ def _plural(rng: random.Random, length: int) -> Tokens:
     """RULER's plural form: several keys asked in one question, after the haystack."""
     entry, needle = wording.plural(), wording.wordings()["ruler"]
     stack = wording.haystacks()[rng.choice(["repeat", "none"])]
-    plan = Plan(needle, needle, stack, entry.intro, True)
+    plan = TextPlan(needle, needle, stack, entry.intro, True)
     asked, size = rng.choice([2, 3, 4]), _sizes(plan)[0]
     out = Tokens([BOS], [RANDOM])
     out.add(encode(entry.intro), TEXT)

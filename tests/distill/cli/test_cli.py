@@ -30,8 +30,8 @@ train = 4
 held_out = 2
 calibration = 2
 shortest = 24
-[loss]
-rows = 8
+[queries]
+per_sequence = 8
 [train]
 steps = 2
 batch = 2
@@ -94,14 +94,14 @@ def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, 
     assert (out / "indexer" / "indexer.safetensors").stat().st_mode & 0o044
     card = (out / "indexer" / "README.md").read_text()
     assert "where the undistilled arm is worst" not in card + printed  # all positions count alike
-    for words in ("license: apache-2.0", "layers 4.", "## Probes on held-out text", '"steps": 2'):
+    for words in ("license: apache-2.0", "layers 4.", "## Held-out metrics", '"steps": 2'):
         assert words in card
     assert distill("train", recipe, "--out", out) == 0
     assert "resumed at step 2" in capsys.readouterr().out
 
 
 def test_the_cliff_brings_no_warning(recipe, tmp_path, capsys):
-    changes = ("--set", 'arm.retention="1/8"', "--set", "student.first=train")
+    changes = ("--set", 'arm.retention="1/8"', "--set", "student.first_layer=train")
     assert distill("train", recipe, "--out", tmp_path / "run", *changes) == 0
     assert "warning" not in capsys.readouterr().out
 
@@ -126,7 +126,7 @@ def test_data_says_what_was_taken(recipe, tmp_path, capsys):
     assert "tokenizer sha256" in printed
 
 
-def test_oracle_prints_the_ceiling_before_anything_is_trained(recipe, tmp_path, capsys):
+def test_oracle_prints_the_bound_before_anything_is_trained(recipe, tmp_path, capsys):
     assert distill("oracle", recipe, "--out", tmp_path / "run", "--each") == 0
     printed = capsys.readouterr().out
     assert "oracle selections under FSSSFSSS" in printed
@@ -206,7 +206,7 @@ def test_a_tracker_gets_every_number(recipe, tmp_path, monkeypatch):
     assert (seen[0], seen[-1]) == (("run", "distill"), ("end",))
     assert ("config", 2) in seen
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    for kind, name in (("train", "kl"), ("probe", "recall")):
+    for kind, name in (("train", "kl"), ("evaluation", "recall")):
         key = f"{kind}/{name}"
         found = [(step, values[key]) for step, values in logged if key in values]
         assert found == [(row["step"], row[name]) for row in rows if row["kind"] == kind]

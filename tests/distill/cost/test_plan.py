@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from distill.cli.main import app
 from distill.config.train import DistillConfig
-from distill.cost.whole_model import ADAM, estimate, lines
+from distill.cost.whole_model import ADAM, estimate, report_lines
 from distill.errors import DistillError
-from distill.models.sizes import shape_of, without_memory
+from distill.models.sizes import meta_model, sizes_of
 from tests.dsa.tiny import _v4
 
 
@@ -24,51 +24,52 @@ def recipe(**fields):
 def v32():
     """DeepSeek-V3.2's own sizes, six layers of it."""
     config = DeepseekV32Config(num_hidden_layers=6, first_k_dense_replace=4)
-    return shape_of(without_memory(config))
+    return sizes_of(meta_model(config))
 
 
 def test_counts_are_those_of_the_real_model(v32):
-    shape, native = v32
-    assert shape.indexer == 13_959_424  # dsa reference: 13.96 M per layer
-    assert (shape.hidden, shape.latent, shape.heads, shape.width) == (7168, 1536, 64, 128)
-    assert shape.topk == 2048
-    assert shape.outside == 2 * 129_280 * 7168 + 7168
-    assert shape.largest_layer == 11_521_245_440
-    assert shape.attention == 128 * (192 + 128)
+    sizes, native = v32
+    assert sizes.indexer == 13_959_424  # dsa reference: 13.96 M per layer
+    assert (sizes.hidden, sizes.latent, sizes.heads, sizes.width) == (7168, 1536, 64, 128)
+    assert sizes.topk == 2048
+    assert sizes.outside == 2 * 129_280 * 7168 + 7168
+    assert sizes.largest_layer == 11_521_245_440
+    assert sizes.attention == 128 * (192 + 128)
     dense, sparse = 597_442_816, 11_521_245_440
-    assert shape.parameters == shape.outside + 4 * dense + 2 * sparse
+    assert sizes.parameters == sizes.outside + 4 * dense + 2 * sparse
     routed = 2 * 256 * 3 * 7168 * 2048
-    assert shape.active == shape.parameters - routed + routed * 8 // 256
+    assert sizes.active == sizes.parameters - routed + routed * 8 // 256
     assert native.pattern == "F" * 6
 
 
-def test_glm_and_v4_have_shapes():
-    shape, _ = shape_of(without_memory(GlmMoeDsaConfig(num_hidden_layers=4)))
-    assert shape.indexer == 9_371_904  # 9.37 M
-    shape, native = shape_of(without_memory(DeepseekV4Config(**_v4(8))))
-    assert shape.ratio == 4
+def test_glm_and_v4_have_sizes():
+    sizes, _ = sizes_of(meta_model(GlmMoeDsaConfig(num_hidden_layers=4)))
+    assert sizes.indexer == 9_371_904  # 9.37 M
+    sizes, native = sizes_of(meta_model(DeepseekV4Config(**_v4(8))))
+    assert sizes.ratio == 4
     assert native.layer_ids == (2, 4, 6)
 
 
 def test_memory_by_part(v32):
-    shape, native = v32
-    found = estimate(shape, native, recipe())
-    assert found.trained == (4,)
-    assert found.output == shape.indexer * 2
-    assert found.in_memory["model"] == shape.parameters * 2
-    assert found.in_memory["1 students, gradients, AdamW"] == shape.indexer * ADAM
-    assert found.streamed["one layer (twice while it loads)"] == 4 * shape.largest_layer
-    assert sum(found.streamed.values()) < sum(found.in_memory.values())
+    sizes, native = v32
+    cost = estimate(sizes, native, recipe())
+    assert cost.trained == (4,)
+    assert cost.output == sizes.indexer * 2
+    assert cost.in_memory["model"] == sizes.parameters * 2
+    assert cost.in_memory["1 students, gradients, AdamW"] == sizes.indexer * ADAM
+    assert cost.streamed["one layer (twice while it loads)"] == 4 * sizes.largest_layer
+    assert sum(cost.streamed.values()) < sum(cost.in_memory.values())
 
 
 def test_nothing_grows_with_the_square_of_the_length(v32):
-    shape, native = v32
-    short = estimate(shape, native, recipe())
-    longer = estimate(shape, native, recipe(data={"length": 8192}))
+    sizes, native = v32
+    short = estimate(sizes, native, recipe())
+    longer = estimate(sizes, native, recipe(data={"length": 8192}))
     for before, after in (
-        (short.in_memory, longer.in_memory), (short.streamed, longer.streamed),
+        (short.in_memory, longer.in_memory),
+        (short.streamed, longer.streamed),
         (short.disk, longer.disk),
-    ):  # fmt: skip
+    ):
         for name, size in before.items():
             assert size <= after[name] <= 2 * size, name
     scores = "scores: students (3 products) and teachers"
@@ -91,8 +92,8 @@ def test_the_command_takes_a_recipe_and_a_configuration(checkpoint, tmp_path):
 
 
 def test_words(v32):
-    shape, native = v32
-    found = estimate(shape, native, recipe())
-    text = "\n".join(lines(found, shape, memory=141, tflops=989.0, efficiency=0.35, disk=2.0))
+    sizes, native = v32
+    cost = estimate(sizes, native, recipe())
+    text = "\n".join(report_lines(cost, sizes, memory=141, tflops=989.0, efficiency=0.35, disk=2.0))
     assert "13,959,424 of" in text
     assert "fits 141 GiB" in text

@@ -9,7 +9,8 @@ import torch
 from transformers import AutoTokenizer
 
 from distill.config.train import DataConfig
-from distill.data.packing import Forbidden, pack, prepare
+from distill.data.ngram_filter import NgramFilter
+from distill.data.packing import pack, prepare
 from distill.data.sources import documents, prompts_of
 from distill.errors import DistillError
 from tests.paths import TINY_MODEL
@@ -25,8 +26,8 @@ def config(**options):
     return DataConfig.model_validate(base | options)
 
 
-def packed(docs, tokenizer, forbidden=None, **options):
-    return pack(iter(docs), config(**options), tokenizer, forbidden)
+def packed(docs, tokenizer, exclude=None, **options):
+    return pack(iter(docs), config(**options), tokenizer, exclude)
 
 
 def rows(split):
@@ -69,13 +70,13 @@ def test_too_little_text_is_refused_with_counts(tokenizer):
 def test_documents_that_repeat_an_evaluation_prompt_are_left_out(tokenizer):
     template = doc(900, 6)
     prompts = [[*template, *doc(100, 8)], [*template, *doc(200, 8)]]
-    forbidden = Forbidden(prompts, 5)
-    assert forbidden.found_in(doc(100, 8))
-    assert forbidden.found_in([1, 2, *doc(201, 5)])
-    assert not forbidden.found_in([*template, 1, 2, 3])  # what all prompts share is no content
-    assert not forbidden.found_in(doc(100, 4))
+    ngrams = NgramFilter(prompts, 5)
+    assert ngrams.matches(doc(100, 8))
+    assert ngrams.matches([1, 2, *doc(201, 5)])
+    assert not ngrams.matches([*template, 1, 2, 3])  # what all prompts share is no content
+    assert not ngrams.matches(doc(100, 4))
     docs = [doc(300, 10), doc(101, 9), doc(400, 10), doc(500, 10), doc(600, 10), doc(700, 10)]
-    splits, counts = packed(docs, tokenizer, forbidden)
+    splits, counts = packed(docs, tokenizer, ngrams)
     assert counts["excluded"] == 1
     assert rows(splits["held_out"]) == [doc(400, 10)]
 
@@ -95,7 +96,7 @@ def test_prepared_data_is_read_again_and_guarded(tokenizer, tmp_path):
     with pytest.raises(DistillError, match="another config"):
         prepare(config(length=12), tokenizer, tmp_path, tmp_path / "data", None)
     with pytest.raises(DistillError, match="excluded_ngrams"):
-        prepare(options, tokenizer, tmp_path, tmp_path / "data", Forbidden([doc(0, 9)], 4))
+        prepare(options, tokenizer, tmp_path, tmp_path / "data", NgramFilter([doc(0, 9)], 4))
     file = tmp_path / "data" / "tokens.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     with pytest.raises(DistillError, match="damaged"):
@@ -141,8 +142,12 @@ def test_parquet_and_hub_are_streamed(tokenizer, tmp_path, monkeypatch):
     hub = config(source={"kind": "hub", "name": "a/b", "revision": "abc", "config": "en"})
     assert len(list(documents(hub, tokenizer, tmp_path))) == 1
     assert asked == {
-        "name": "a/b", "subset": "en", "split": "train", "revision": "abc", "streaming": True,
-    }  # fmt: skip
+        "name": "a/b",
+        "subset": "en",
+        "split": "train",
+        "revision": "abc",
+        "streaming": True,
+    }
 
 
 def test_the_tiny_generator_gives_no_padding_and_no_labels(tokenizer, tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from distill.init.candidates import candidates, closed_form
 from distill.init.ridge_regression import Gram, Regression
-from distill.models.forward import run
+from distill.models.forward import visit_indexer_calls
 from distill.models.student import Students
 from distill.validation.logit_kl import Criterion, arm_divergence, reference
 from evalkit.dsa.families.sites import indexer_sites
@@ -16,10 +16,10 @@ from tests.dsa.tiny import build
 
 
 def calls(model, some, layers, schedule=None):
-    found = {}
+    by_layer = {}
     schedule = schedule or indexer_sites(model).layout.native
-    run(model, schedule, some, lambda o, c: found.update({o: c}), layers=layers)
-    return found
+    visit_indexer_calls(model, schedule, some, lambda o, c: by_layer.update({o: c}), layers=layers)
+    return by_layer
 
 
 def test_gram_equals_least_squares_on_stacked_rows():
@@ -68,7 +68,7 @@ def test_a_candidate_is_the_least_squares_map_of_every_projection(family):
 def test_from_its_own_inputs_a_layer_gets_itself_back():
     model = build("deepseek_v32")
     own = indexer_sites(model).owners[3].indexer
-    student = Students(indexer_sites(model), [3]).modules[3]
+    student = Students.of_model(indexer_sites(model), [3]).modules[3]
     regression = Regression(model, student)
     for seed in range(3):
         some = batch(4, 64, seed)
@@ -115,8 +115,8 @@ def test_the_best_candidate_stays_and_the_model_is_untouched():
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "deepseek_v4"])
 @pytest.mark.parametrize("lag", [0, 1])
-def test_candidates_are_judged_by_whole_forwards_of_the_arm(family, lag):
-    """What stands in front of a layer runs once for all its candidates; nothing else changes."""
+def test_candidates_compare_as_by_whole_forwards_of_the_arm(family, lag):
+    """What comes before a layer runs once for all its candidates; nothing else changes."""
     model = build(family)
     where = indexer_sites(model)
     some = [batch(2, 64, s) for s in (0, 1)]

@@ -19,11 +19,13 @@ from distill.cost.whole_model import estimate
 from distill.errors import DistillError
 from distill.layerwise.layer_loader import Layers
 from distill.layerwise.pipeline import LayerwiseRun
-from distill.layerwise.setup import open_job
-from distill.layerwise.tensor_store import Shelf
-from distill.models.forward import run as forward
-from distill.models.sizes import shape_of, without_memory
-from distill.setup import open_session
+from distill.layerwise.setup import load_layerwise_setup
+from distill.layerwise.tensor_store import TensorStore
+from distill.models.forward import final_hidden_states, visit_indexer_calls
+from distill.models.sizes import meta_model, sizes_of
+from distill.setup import load_training_setup
+from distill.training.events import LayerEvaluated, LayerRead, LogitsCompared, StreamsAdvanced
+from distill.training.metrics_log import read_metrics
 from distill.training.trainer import Trainer
 from evalkit.dsa import select
 from evalkit.dsa.indexer_checkpoint import apply_indexer
@@ -37,28 +39,31 @@ DENSE_THEN_SPARSE = ["dense"] * 4 + ["sparse"] * 4
 
 
 def recipe(model, **sections):
-    found = {
-        "model": str(model), "dtype": "float32", "arm": {"retention": "1/4"},
+    base = {
+        "model": str(model),
+        "dtype": "float32",
+        "arm": {"retention": "1/4"},
         "data": {"length": 48, "train": 5, "held_out": 2, "calibration": 2, "shortest": 16},
-        "loss": {"rows": 8}, "student": {"start": "own"},
+        "queries": {"per_sequence": 8},
+        "student": {"start": "own"},
         "train": {"steps": 3, "batch": 3, "micro_batch": 2, "evaluate_every": 2},
-    }  # fmt: skip
+    }
     for name, values in sections.items():
-        found[name] = found.get(name, {}) | values
-    return DistillConfig.model_validate(found)
+        base[name] = values if isinstance(values, list) else base.get(name, {}) | values
+    return DistillConfig.model_validate(base)
 
 
-def layerwise(config, out, on_event=lambda *_: None):
+def layerwise(config, out, on_event=lambda _: None):
     out.mkdir(exist_ok=True)
-    run = LayerwiseRun(open_job(config, out, out), out, on_event)
+    run = LayerwiseRun(load_layerwise_setup(config, out, out), out, on_event)
     run.run()
     return run
 
 
 def in_memory(config, out):
     """The trainer that holds the whole model, and its students after the last step."""
-    session = open_session(config, out, out / "data")
-    trainer = Trainer(session, out, Accelerator(cpu=True))
+    setup = load_training_setup(config, out, out / "data")
+    trainer = Trainer(setup, out, Accelerator(cpu=True))
     trainer.run()
     newest = sorted((out / "state").iterdir())[-1]
     return trainer, load_file(newest / "students.safetensors")
@@ -74,13 +79,13 @@ class OneLayerTrainer(Trainer):
 
 def one_after_another(config, out):
     """Students of the trainer that holds the whole model, run for one full layer at a time."""
-    session = open_session(config, out, out / "data")
-    for layer in session.students.layers:
-        for ordinal, module in session.students.modules.items():
+    setup = load_training_setup(config, out, out / "data")
+    for layer in setup.students.layers:
+        for ordinal, module in setup.students.modules.items():
             module.requires_grad_(ordinal == layer)
         (out / str(layer)).mkdir()
-        OneLayerTrainer(session, out / str(layer), Accelerator(cpu=True)).run()
-    return session.students.state()
+        OneLayerTrainer(setup, out / str(layer), Accelerator(cpu=True)).run()
+    return setup.students.state()
 
 
 def assert_same(run, expected, which="state"):
@@ -104,19 +109,19 @@ def test_layers_in_a_row_are_the_model(tmp_path, family, extra):
     directory, _ = sharded(tmp_path, family, **extra)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     layers = Layers(Checkpoint(str(directory)), torch.float32, CPU)
-    some, native, chosen = batch(2, 40), layers.layout.native, {}
-    hidden = layers.embed()(some.ids)
+    text, native, chosen = batch(2, 40), layers.layout.native, {}
+    hidden = layers.embed()(text.ids)
     for number in range(len(layers)):
         layer = layers.open(number)
 
         def answer(call, number=number, layer=layer):
             if native.computes[number]:
-                features = layer.where.features(layer.indexer, call)
+                features = layers.features(layer.indexer, call)
                 chosen[number] = select(features, layer.indexer.index_topk)
             return chosen[native.source[number]]
 
         hidden = layer.run(hidden, answer)
-    whole = forward(model, native, some, lambda *_: None, layers=(), output=True)
+    whole = final_hidden_states(model, native, text)
     assert torch.equal(model.get_decoder().norm(hidden), whole)
 
 
@@ -131,7 +136,7 @@ def test_an_mtp_layer_does_not_lend_its_embedding(tmp_path):
     index.write_text(json.dumps(facts))
     layers = Layers(Checkpoint(str(directory)), torch.float32, CPU)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    norm, head = layers.top(without_memory(layers.config))
+    norm, head = layers.norm_and_head(meta_model(layers.config))
     hidden = layers.embed()(torch.tensor([[3]]))
     assert torch.equal(hidden, model.get_input_embeddings()(torch.tensor([[3]])))
     expected = model.get_output_embeddings()(model.get_decoder().norm(hidden))
@@ -168,6 +173,7 @@ def test_fp8_layers_are_dequantised_on_the_way(tmp_path):
 
 
 OFF = {"states": "off_policy"}
+BOTH = [{"kind": "kl", "weight": 0.5}, {"kind": "listmle", "weight": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -176,23 +182,28 @@ OFF = {"states": "off_policy"}
         ({"arm": {"retention": "1/2"}, "train": OFF | {"evaluate_every": 3}}, [2, 4, 6]),
         (
             {
-                "arm": {"retention": "1/4", "lag": 1}, "train": OFF | {"evaluate_every": 3},
-                "student": {"start": "random", "first": "train"}, "loss": {"kl_share": 0.5},
+                "arm": {"retention": "1/4", "lag": 1},
+                "train": OFF | {"evaluate_every": 3},
+                "student": {"start": "random", "first_layer": "train"},
+                "loss": BOTH,
             },
             [0, 4],
         ),
         ({"student": {"start": "closed_form"}}, [4]),
         (
             {
-                "arm": {"retention": "1/4", "lag": 1}, "loss": {"kl_share": 0.5},
-                "student": {"start": "closed_form"}, "train": {"evaluate_every": 1},
+                "arm": {"retention": "1/4", "lag": 1},
+                "loss": BOTH,
+                "student": {"start": "closed_form"},
+                "train": {"evaluate_every": 1},
             },
             [4],
         ),
         ({"student": {"start": "closed_form"}, "choice": {"tail": 0.2}, "train": OFF}, [4]),
         (
             {
-                "arm": {"retention": "1/2"}, "student": {"start": "closed_form"},
+                "arm": {"retention": "1/2"},
+                "student": {"start": "closed_form"},
                 "train": {"steps": 0},
             },
             [2, 4, 6],
@@ -200,44 +211,51 @@ OFF = {"states": "off_policy"}
         (
             {
                 "arm": {"retention": "1/4", "lag": 1},
-                "student": {"start": "closed_form", "first": "train"}, "train": {"steps": 0},
+                "student": {"start": "closed_form", "first_layer": "train"},
+                "train": {"steps": 0},
             },
             [0, 4],
         ),
     ],
     ids=[
-        "off-policy", "lag, random, both losses", "on-policy, closed form", "on-policy, lag",
-        "tail", "choices alone", "choices with a lag",
+        "off-policy",
+        "lag, random, both losses",
+        "on-policy, closed form",
+        "on-policy, lag",
+        "tail",
+        "choices alone",
+        "choices with a lag",
     ],
-)  # fmt: skip
+)
 def test_the_same_weights_and_choices_as_in_memory(checkpoint, tmp_path, sections, trained):
     config = recipe(checkpoint, **sections)
     run = layerwise(config, tmp_path / "layers")
     whole, last = in_memory(config, tmp_path / "whole")
     assert sorted(run.done) == trained
     assert_same(run, last, "last")
-    for choice in whole.progress.choices:
-        found = run.done[choice["layer"]]
-        assert found.chosen == choice["chosen"]
-        assert found.scores == pytest.approx(choice["scores"], rel=1e-4, abs=1e-9)
-    assert not list((tmp_path / "layers" / "shelf").rglob("*.safetensors"))
+    for choice in whole.state.choices:
+        trained_layer = run.done[choice.layer]
+        assert trained_layer.chosen == choice.chosen
+        assert trained_layer.scores == pytest.approx(choice.scores, rel=1e-4, abs=1e-9)
+    assert not list((tmp_path / "layers" / "hidden_states").rglob("*.safetensors"))
     if len(trained) > 1 and config.train.steps:
         return  # checkpoints of all layers together there, of one layer after another here
     assert_same(run, whole.best)
     first, final = run.done[trained[0]], run.done[trained[-1]]
-    assert final.best_step == whole.progress.best_step
+    assert final.best_step == whole.state.best_step
     for name in ("logit_kl", "logit_kl_tail"):
-        assert first.before[name] == pytest.approx(whole.progress.before[name], rel=1e-4)
-        assert final.after[name] == pytest.approx(whole.progress.after[name], rel=1e-4)
+        assert first.before[name] == pytest.approx(whole.state.before[name], rel=1e-4)
+        assert final.after[name] == pytest.approx(whole.state.after[name], rel=1e-4)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("states", ["on_policy", "off_policy"])
 def test_the_same_as_one_layer_after_another_in_memory(checkpoint, tmp_path, states, lag):
     config = recipe(
-        checkpoint, arm={"retention": "1/2", "lag": lag},
+        checkpoint,
+        arm={"retention": "1/2", "lag": lag},
         train={"states": states, "evaluate_every": 1},
-    )  # fmt: skip
+    )
     run = layerwise(config, tmp_path / "layers")
     assert sorted(run.done) == [2, 4, 6]
     assert_same(run, one_after_another(config, tmp_path / "whole"))
@@ -246,10 +264,10 @@ def test_the_same_as_one_layer_after_another_in_memory(checkpoint, tmp_path, sta
 def test_checkpoints_can_be_chosen_by_recall_without_a_pass(checkpoint, tmp_path):
     config = recipe(checkpoint, choice={"checkpoint": "recall"}, train={"patience": 1})
     seen = []
-    run = layerwise(config, tmp_path / "a", lambda kind, row: seen.append(kind))
-    assert "judged" not in seen
-    looks = [run.done[4].after["recall"], run.done[4].before["recall"]]
-    assert looks[0] >= looks[1]
+    run = layerwise(config, tmp_path / "a", lambda event: seen.append(type(event)))
+    assert LayerEvaluated in seen
+    assert LogitsCompared not in seen
+    assert run.done[4].after["recall"] >= run.done[4].before["recall"]
     assert "logit_kl" not in run.done[4].after
 
 
@@ -263,15 +281,18 @@ def test_checkpoints_chosen_by_recall_are_those_of_distill_train(
     checkpoint, tmp_path, states, arm, trained
 ):
     config = recipe(
-        checkpoint, arm=arm, loss={"rows": 12, "decode_share": 0.2}, data={"held_out": 3},
+        checkpoint,
+        arm=arm,
+        queries={"per_sequence": 12, "decode_share": 0.2},
+        data={"held_out": 3},
         choice={"checkpoint": "recall"},
         train={"states": states, "steps": 6, "evaluate_every": 1, "lr": 0.01},
-    )  # fmt: skip
+    )
     found = layerwise(config, tmp_path / "layers").done[trained]
     whole, _ = in_memory(config, tmp_path / "whole")
-    assert found.best_step == whole.progress.best_step
-    assert found.before["recall"] == pytest.approx(whole.progress.before["recall"], abs=1e-4)
-    assert found.after["recall"] == pytest.approx(whole.progress.after["recall"], abs=1e-4)
+    assert found.best_step == whole.state.best_step
+    assert found.before["recall"] == pytest.approx(whole.state.before["recall"], abs=1e-4)
+    assert found.after["recall"] == pytest.approx(whole.state.after["recall"], abs=1e-4)
     for name, tensor in found.state.items():
         assert torch.allclose(tensor, whole.best[f"{trained}.{name}"], rtol=1e-5, atol=1e-6)
 
@@ -281,23 +302,24 @@ def test_on_policy_states_know_the_trained_layers_below(checkpoint, tmp_path):
     config = recipe(checkpoint, arm={"retention": "1/2"}, train={"states": "on_policy"})
     kept = {}
 
-    def keep(kind, row):
-        if kind == "look" and row["layer"] == 4:
-            kept.setdefault("input", load_file(tmp_path / "a/shelf/input/4/held_out/0.safetensors"))
+    def keep(event):
+        if isinstance(event, LayerEvaluated) and event.layer == 4:
+            path = tmp_path / "a/hidden_states/input/4/held_out/0.safetensors"
+            kept.setdefault("input", load_file(path))
 
     run = layerwise(config, tmp_path / "a", keep)
-    session = open_session(config, tmp_path, tmp_path / "data")
-    session.students.load(
-        session.students.state()
-        | {f"2.{name}": tensor for name, tensor in run.done[2].state.items()}
+    setup = load_training_setup(config, tmp_path, tmp_path / "data")
+    setup.students.load(
+        setup.students.state() | {f"2.{name}": tensor for name, tensor in run.done[2].state.items()}
     )
     seen = {}
-    some = session.data.splits["held_out"].batches(2)[0]
-    with session.students.acting():
-        forward(
-            session.model, session.schedule, some,
-            lambda i, call: seen.setdefault(i, call.hidden), layers=[4],
-        )  # fmt: skip
+    text = setup.data.splits["held_out"].batches(2)[0]
+
+    def visit(layer, call):
+        seen.setdefault(layer, call.hidden)
+
+    with setup.students.acting(setup.model):
+        visit_indexer_calls(setup.model, setup.schedule, text, visit, layers=[4])
     assert torch.allclose(kept["input"]["hidden"], seen[4], atol=1e-5)
 
 
@@ -306,18 +328,17 @@ def test_on_policy_states_know_the_trained_layers_below(checkpoint, tmp_path):
 
 def test_an_interrupted_run_goes_on(checkpoint, tmp_path):
     config = recipe(checkpoint, arm={"retention": "1/2"}, train={"states": "on_policy"})
-    events, read = [], {}
+    read = {}
 
-    def count(kind, row):
-        if kind == "opened":
-            read["layers"] = row["layers"]
+    def count(event):
+        if isinstance(event, LayerRead):
+            read["layers"] = event.count
 
     expected = layerwise(config, tmp_path / "whole", count)
     planned = read["layers"]
 
-    def stop(kind, row):
-        events.append(kind)
-        if kind == "layer" and row["arm"] == 3:
+    def stop(event):
+        if isinstance(event, StreamsAdvanced) and event.arm == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -342,8 +363,8 @@ def cut(checkpoint, tmp_path):
     """(recipe, directory) of a run that was interrupted while its second layer trained."""
     config, out = recipe(checkpoint, arm={"retention": "1/2"}, train={"steps": 2}), tmp_path / "cut"
 
-    def stop(kind, row):
-        if kind == "look" and row["layer"] == 4:
+    def stop(event):
+        if isinstance(event, LayerEvaluated) and event.layer == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -359,14 +380,17 @@ def test_a_resumed_run_logs_every_step_once(cut, tmp_path):
     layerwise(config, tmp_path / "whole")
     logs = []
     for directory in (out, tmp_path / "whole"):
-        rows = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+        rows = read_metrics(directory / "metrics.jsonl")
         logs.append([{k: v for k, v in row.items() if k != "seconds"} for row in rows])
     assert logs[0] == logs[1]
 
 
 def test_what_is_damaged_is_named(cut):
     config, out = cut
-    student, hidden = out / "students/2.safetensors", out / "shelf/arm/4/held_out/0.safetensors"
+    student, hidden = (
+        out / "students/2.safetensors",
+        out / "hidden_states/arm/4/held_out/0.safetensors",
+    )
     for path in (hidden, student):
         whole = path.read_bytes()
         path.write_bytes(whole[:50])
@@ -374,7 +398,7 @@ def test_what_is_damaged_is_named(cut):
             layerwise(config, out)
         path.write_bytes(whole)
     state = json.loads((out / "state.json").read_text())
-    older = [{k: v for k, v in state.items() if k != "judge_at"}, state | {"done": {"2": {}}}]
+    older = [{k: v for k, v in state.items() if k != "evaluator_at"}, state | {"done": {"2": {}}}]
     for record in older:
         (out / "state.json").write_text(json.dumps(record))
         with pytest.raises(DistillError, match="damaged, or an older version's"):
@@ -384,9 +408,9 @@ def test_what_is_damaged_is_named(cut):
 
 
 def test_a_disk_that_takes_nothing_is_named(tmp_path):
-    (tmp_path / "shelf").write_text("no directory")
+    (tmp_path / "store").write_text("no directory")
     with pytest.raises(DistillError, match=r"arm/0\.safetensors: cannot be written"):
-        Shelf(tmp_path / "shelf").put("arm/0", hidden=torch.zeros(2))
+        TensorStore(tmp_path / "store").put("arm/0", hidden=torch.zeros(2))
 
 
 def test_the_command_and_its_output(tmp_path):
@@ -394,7 +418,7 @@ def test_the_command_and_its_output(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text(
         f'model = "{base}"\ndtype = "float32"\n[arm]\nretention = "1/4"\n[data]\nlength = 48\n'
-        "train = 3\nheld_out = 1\ncalibration = 2\nshortest = 16\n[loss]\nrows = 8\n"
+        "train = 3\nheld_out = 1\ncalibration = 2\nshortest = 16\n[queries]\nper_sequence = 8\n"
         "[train]\nsteps = 2\nbatch = 2\nmicro_batch = 2\n"
     )
     out = tmp_path / "out"
@@ -414,20 +438,20 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
     for sections, why in (
         ({"teacher": {"kind": "attention"}}, "consumers' indexers teach"),
         ({"closed_form": {"rounds": 2}}, "visited once"),
-        ({"train": {"patience": 2}}, "known behind the last step only"),
+        ({"train": {"patience": 2}}, "known only after the last step"),
         ({"train": {"trackers": ["trackio"]}}, "only metrics.jsonl is written"),
         ({"train": {"precision": "bf16"}}, "everything runs in `dtype`"),
     ):
         with pytest.raises(DistillError, match=why):
-            open_job(recipe(checkpoint, **sections), tmp_path, tmp_path)
+            load_layerwise_setup(recipe(checkpoint, **sections), tmp_path, tmp_path)
     directory, _ = sharded(tmp_path / "v4", "deepseek_v4")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY_MODEL / name, directory / name)
     with pytest.raises(DistillError, match="cannot be run layer by layer"):
-        open_job(recipe(directory), tmp_path, tmp_path / "out")
+        load_layerwise_setup(recipe(directory), tmp_path, tmp_path / "out")
     headless = save(tmp_path / "headless", "mistral_large4_text")
     with pytest.raises(DistillError, match="no causal language model of this type"):
-        open_job(recipe(headless), tmp_path, tmp_path / "out")
+        load_layerwise_setup(recipe(headless), tmp_path, tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
@@ -441,7 +465,7 @@ def test_a_full_layer_without_an_indexer_is_refused(shared, tmp_path):
     """One that serves itself alone never trains, yet it would be run."""
     config = recipe(shared, arm={"retention": None, "pattern": "FSSSFSSF"})
     with pytest.raises(DistillError, match="layer 7 is full in the arm, but the checkpoint has no"):
-        open_job(config, tmp_path, tmp_path)
+        load_layerwise_setup(config, tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -462,10 +486,10 @@ def test_a_full_layer_without_an_indexer_is_refused(shared, tmp_path):
 def test_the_plan_is_what_happens(request, tmp_path, monkeypatch, base, sections):
     checkpoint = request.getfixturevalue(base)
     config = recipe(checkpoint, **sections)
-    shape, native = shape_of(without_memory(AutoConfig.from_pretrained(checkpoint)))
-    found = estimate(shape, native, config, itemsize=4)
+    sizes, native = sizes_of(meta_model(AutoConfig.from_pretrained(checkpoint)))
+    cost = estimate(sizes, native, config, itemsize=4)
     opened, used = [], [0]
-    real_open, real_put = Layers.open, Shelf.put
+    real_open, real_put = Layers.open, TensorStore.put
 
     def count(self, layer):
         opened.append(layer)
@@ -476,8 +500,8 @@ def test_the_plan_is_what_happens(request, tmp_path, monkeypatch, base, sections
         used[0] = max(used[0], self.bytes_used())
 
     monkeypatch.setattr(Layers, "open", count)
-    monkeypatch.setattr(Shelf, "put", weigh)
+    monkeypatch.setattr(TensorStore, "put", weigh)
     layerwise(config, tmp_path / "a")
-    assert len(opened) == found.opened
-    disk = sum(found.disk.values())
-    assert 0.4 * disk < used[0] < 1.3 * disk, (used[0] / disk, found.disk)
+    assert len(opened) == cost.layers_read
+    disk = sum(cost.disk.values())
+    assert 0.4 * disk < used[0] < 1.3 * disk, (used[0] / disk, cost.disk)

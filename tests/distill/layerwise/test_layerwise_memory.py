@@ -19,7 +19,7 @@ from pathlib import Path
 import torch, transformers, accelerate
 from transformers import AutoModelForCausalLM, DeepseekV32ForCausalLM
 from distill.config.train import DistillConfig
-from distill.layerwise.setup import open_job
+from distill.layerwise.setup import load_layerwise_setup
 from distill.layerwise.pipeline import LayerwiseRun
 
 torch.set_num_threads(1)
@@ -32,10 +32,10 @@ else:
     config = DistillConfig.model_validate({
         "model": model, "dtype": "float32", "arm": {"retention": "1/4"},
         "data": {"length": 64, "train": 4, "held_out": 2, "calibration": 2, "shortest": 16},
-        "loss": {"rows": 8, "chunk_elements": 2**16},
+        "queries": {"per_sequence": 8, "chunk_elements": 2**16},
         "train": {"steps": 2, "batch": 2, "micro_batch": 2, "evaluate_every": 2},
     })
-    LayerwiseRun(open_job(config, out, out), out).run()
+    LayerwiseRun(load_layerwise_setup(config, out, out), out).run()
     print("done", (out / "indexer" / "indexer.safetensors").is_file())
 """
 
@@ -44,8 +44,12 @@ def under_the_limit(model, out, what):
     out.mkdir(exist_ok=True)
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, str(model), str(out), what, str(LIMIT)],
-        capture_output=True, text=True, cwd=ROOT, check=False, timeout=900,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=900,
+    )
 
 
 @pytest.mark.slow

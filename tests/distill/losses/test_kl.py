@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from distill.losses import kl, self_information
+from distill.losses.kl import kl, self_information
 
 
 def problem(rows=5, keys=7, seed=0, dtype=torch.float64):

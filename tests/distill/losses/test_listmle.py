@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from distill.losses import list_order, listmle, position_weights
+from distill.losses.listmle import list_order, listmle, position_weights
 
 ALL = torch.ones(1, 5, dtype=torch.bool)
 

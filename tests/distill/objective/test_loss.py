@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from distill.losses import kl, list_order, listmle, position_weights
-from distill.objective.loss import Objective, chunks, student_loss
-from distill.objective.teachers import IndexTeacher, target
+from distill.errors import DistillError
+from distill.losses.base import Needs
+from distill.losses.kl import KL, kl
+from distill.losses.listmle import ListMLE, list_order, listmle, position_weights
+from distill.objective.loss import LossSums, Objective, WeightedLoss, chunks, student_loss
+from distill.objective.teachers import IndexTeacher, consumer_targets
 from evalkit.dsa import IndexFeatures, index_scores
 from tests.dsa.test_scores import Spy
 
@@ -24,6 +27,13 @@ def features(
     parts = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
     query, key, weight = (p.requires_grad_(grad) for p in parts)
     return IndexFeatures(query, key, weight, 0.5, rows)
+
+
+def objective(share=1.0, positions="uniform", list_length=2.0, topk=2, **options):
+    """share · KL + (1 - share) · ListMLE over a list of list_length · topk keys."""
+    lists = ListMLE(list_length=list_length, positions=positions)
+    losses = WeightedLoss("kl", share, KL()), WeightedLoss("listmle", 1 - share, lists)
+    return Objective(losses, topk, **options)
 
 
 def dense(student, teachers, share, length, positions, weight):
@@ -53,11 +63,11 @@ def test_chunked_equals_dense_in_value_and_gradient(share, elements):
     expected = dense(student, teachers, share, 4, positions, weight)
     gradients = torch.autograd.grad(expected, parts)
 
-    objective = Objective(share, 4, positions, chunk_elements=elements)
-    sums = student_loss(student, [IndexTeacher(t) for t in teachers], objective, weight=weight)
-    value = share * sums.kl + (1 - share) * sums.listmle
+    chunked = objective(share, "discount", chunk_elements=elements)
+    sums = student_loss(student, [IndexTeacher(t) for t in teachers], chunked, weight=weight)
+    value = share * sums.of("kl").total + (1 - share) * sums.of("listmle").total
     assert value == pytest.approx(expected.item(), rel=1e-9)
-    assert sums.rows == pytest.approx(8.5)
+    assert sums.queries == pytest.approx(8.5)
     for part, gradient in zip(parts, gradients, strict=True):
         assert torch.allclose(part.grad, gradient, atol=1e-10)
 
@@ -66,7 +76,7 @@ def test_micro_batches_add_up():
     teachers = [IndexTeacher(features(seed=1))]
     weight = torch.ones(2, 5)
     whole = features(grad=True)
-    total = student_loss(whole, teachers, Objective(), weight=weight)
+    total = student_loss(whole, teachers, objective(), weight=weight)
     halves = features(grad=True)
     sums = []
     for i in (0, 1):
@@ -77,9 +87,11 @@ def test_micro_batches_add_up():
             )
 
         part = IndexTeacher(one(features(seed=1)))
-        sums.append(student_loss(one(halves), [part], Objective(), weight=weight[i : i + 1]))
-    assert sums[0].kl + sums[1].kl == pytest.approx(total.kl)
-    assert sums[0].rows + sums[1].rows == total.rows
+        sums.append(student_loss(one(halves), [part], objective(), weight=weight[i : i + 1]))
+    for name in ("kl", "listmle"):
+        parts = [one.of(name).total for one in sums]
+        assert sum(parts) == pytest.approx(total.of(name).total)
+    assert sums[0].queries + sums[1].queries == total.queries
     assert torch.allclose(halves.query.grad, whole.query.grad, atol=1e-12)
     assert torch.allclose(halves.key.grad, whole.key.grad, atol=1e-12)
 
@@ -90,13 +102,11 @@ def test_a_mixture_has_the_gradient_of_the_mean_of_kls_and_one_list():
     for combine in ("mean", "mixture"):
         student = features(grad=True)
         teachers = [IndexTeacher(features(seed=s)) for s in (1, 2, 3)]
-        student_loss(student, teachers, Objective(combine=combine), weight=weight)
+        student_loss(student, teachers, objective(combine=combine), weight=weight)
         gradients.append(student.query.grad)
-        goal = target(
-            teachers, slice(0, 5), index_scores(student.__class__(*_parts(student))) > -1e30,
-            combine=combine, length=3,
-        )  # fmt: skip
-        counts.append(len(goal.orders))
+        support = index_scores(student.__class__(*_parts(student))) > -1e30
+        needs = Needs(mean=True, order=3)
+        counts.append(len(consumer_targets(teachers, slice(0, 5), support, needs, combine).orders))
     assert torch.allclose(*gradients, atol=1e-12)
     assert counts == [3, 1]
 
@@ -105,12 +115,12 @@ def _parts(f):
     return (f.query.detach(), f.key.detach(), f.weight.detach(), f.scale, f.positions)
 
 
-def test_chunks_cover_all_rows_and_keep_within_bounds():
+def test_chunks_cover_all_queries_and_keep_within_bounds():
     some = features(rows=torch.arange(24))
     seen = 0
     for part, keys in chunks(some, 200):
         assert part.start == seen
-        assert keys == part.stop  # the last row sees itself
+        assert keys == part.stop  # the last query sees itself
         assert 2 * (part.stop - part.start) * keys <= 200 or part.stop - part.start == 1
         seen = part.stop
     assert seen == 24
@@ -127,11 +137,50 @@ def test_no_tensor_grows_with_the_square_of_the_length():
         ]
         sizes: list[int] = []
         with Spy(sizes):
-            student_loss(
-                student, teachers, Objective(0.5, 8, chunk_elements=1024),
-                weight=torch.ones(2, length),
-            )  # fmt: skip
+            bounded = objective(0.5, topk=4, chunk_elements=1024)
+            student_loss(student, teachers, bounded, weight=torch.ones(2, length))
         linear = 2 * length * 4 * 4  # the queries
         peaks.append(max(size for size in sizes if size != linear))
     assert peaks[0] <= 2048
     assert peaks[1] <= 2048
+
+
+def test_a_loss_of_weight_zero_is_measured_and_trains_nothing():
+    weight, teachers = torch.ones(2, 5), [IndexTeacher(features(seed=s)) for s in (1, 2)]
+    both, alone = features(grad=True), features(grad=True)
+    measured = student_loss(both, teachers, objective(1.0), weight=weight)
+    trained = student_loss(alone, teachers, objective(1.0).trained(), weight=weight)
+    assert torch.equal(both.query.grad, alone.query.grad)
+    assert measured.of("kl") == trained.of("kl")
+    assert measured.mean("listmle") > 0
+    assert trained.mean("listmle") is None
+    assert trained.means(("kl", "listmle")) == {"kl": trained.mean("kl"), "listmle": None}
+
+
+def test_each_loss_gets_the_list_that_it_asks_for():
+    """Of two lists of different lengths the longer one is made; each loss sees its own part."""
+    teachers, weight = [IndexTeacher(features(seed=1))], torch.ones(2, 5)
+    losses = [WeightedLoss(str(m), 1.0, ListMLE(list_length=m)) for m in (2.0, 1.0)]
+    together = student_loss(features(), teachers, Objective(tuple(losses), 2), weight=weight)
+    for entry in losses:
+        alone = student_loss(features(), teachers, Objective((entry,), 2), weight=weight)
+        assert together.of(entry.name) == alone.of(entry.name)
+
+
+def test_sums_go_through_a_vector_and_back():
+    sums = LossSums(3.0)
+    sums.of("b").add(1.5, 2.0)
+    names = ("a", "b")
+    again = LossSums.from_vector(names, sums.vector(names))
+    assert again.queries == 3.0
+    assert again.means(names) == {"a": None, "b": 0.75}
+
+
+@pytest.mark.parametrize(("total", "words"), [(float("nan"), "NaN"), (float("inf"), "infinite")])
+def test_a_loss_that_is_not_finite_is_named(total, words):
+    sums = LossSums(1.0)
+    sums.of("kl").add(0.5, 1.0)
+    sums.check_finite(3, 8)
+    sums.of("listmle").add(total, 1.0)
+    with pytest.raises(DistillError, match=f"step 3: the loss listmle of layer 8 is {words}"):
+        sums.check_finite(3, 8)

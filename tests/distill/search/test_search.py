@@ -1,4 +1,4 @@
-"""distill search: prefix reuse is exact, the greedy choice is right, a killed run goes on."""
+"""distill search: cached activations are exact, the greedy choice is right, killed runs resume."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from distill.cli.main import app
 from distill.config.search import SearchConfig
 from distill.data.batch import Batch
 from distill.errors import DistillError
-from distill.models.activation_cache import Prefix
-from distill.search.greedy import Search, next_token_loss
+from distill.models.activation_cache import ActivationCache
+from distill.search.greedy import GreedySearch
 from distill.search.log import SearchLog
-from distill.search.neighbors import Moves, blocks, evaluations, full_at
+from distill.search.neighbors import Neighbors, blocks, evaluations, full_layers_at
 from distill.search.output import arm, worth_keeping
 from distill.search.recall_ranking import predicted_cost, recalls
+from distill.search.schedule_loss import next_token_loss
 from evalkit.config.schedule import ScheduleConfig
-from evalkit.dsa import ReuseSchedule, apply_schedule
+from evalkit.dsa import ReuseSchedule, ScheduleError, apply_schedule
 from evalkit.dsa.families.sites import indexer_sites
 from tests.checkpoints import save
 from tests.distill.helpers import batch, features_of
@@ -30,14 +31,16 @@ from tests.paths import ROOT
 
 
 def texts(length=32):
-    return {"calibration": [batch(2, length, 0), batch(1, length, 1)],
-            "held_out": [batch(1, length, 2)]}  # fmt: skip
+    return {
+        "calibration": [batch(2, length, 0), batch(1, length, 1)],
+        "held_out": [batch(1, length, 2)],
+    }
 
 
 def search(model, tmp_path, name="log", **fields):
     config = SearchConfig.model_validate({"model": "x", "retention": "1/4", **fields})
     log = SearchLog(tmp_path / f"{name}.jsonl", {"recipe": config.model_dump(mode="json")})
-    return Search(model, config, texts(), log)
+    return GreedySearch(model, config, texts(), log)
 
 
 def plain_loss(model, schedule, some):
@@ -55,7 +58,7 @@ def plain_loss(model, schedule, some):
     return total / count
 
 
-# -- prefix reuse ----------------------------------------------------------------------------------
+# -- the activation cache --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "deepseek_v4"])
@@ -65,15 +68,15 @@ def test_a_forward_that_begins_in_the_middle_is_the_whole_one(family):
     ids = where.layout.layer_ids
     forwards = dict(model.named_modules())
     first = ReuseSchedule.uniform(ids, 1)
-    second = Moves("pattern", frozenset({0})).made(first, len(ids) - 1)
-    third = Moves("pattern", frozenset({0})).made(second, 1)
-    prefix = Prefix(model, [some], [None])
+    second = Neighbors("pattern", frozenset({0})).apply(first, len(ids) - 1)
+    third = Neighbors("pattern", frozenset({0})).apply(second, 1)
+    cache = ActivationCache(model, [some], [None])
     for held in (first, second, third):
-        prefix.hold(held)
+        cache.commit(held)
         for near in (first, second, third):
             with torch.no_grad(), apply_schedule(model, near, chunked=True):
                 whole = model.get_decoder()(some.ids, use_cache=False).last_hidden_state
-            assert torch.equal(prefix.final(near, 0), whole), (held, near)
+            assert torch.equal(cache.final_hidden_states(near, 0), whole), (held, near)
     assert all("forward" not in vars(module) for module in forwards.values())
 
 
@@ -82,48 +85,55 @@ def test_nothing_before_the_changed_layer_runs():
     ran = []
     for i, layer in enumerate(model.model.layers):
         layer.self_attn.register_forward_hook(lambda *_, i=i: ran.append(i))
-    prefix = Prefix(model, [some], [None])
+    cache = ActivationCache(model, [some], [None])
     full = ReuseSchedule.uniform(LAYERS, 1)
-    prefix.hold(full)
+    cache.commit(full)
     assert ran == list(range(LAYERS))
     ran.clear()
-    prefix.final(Moves("pattern", frozenset()).made(full, 5), 0)
+    cache.final_hidden_states(Neighbors("pattern", frozenset()).apply(full, 5), 0)
     assert ran == [5, 6, 7]
-    assert prefix.layer_runs == LAYERS + 3
+    assert cache.layer_runs == LAYERS + 3
 
 
-def test_a_lag_reads_selections_from_before_the_prefix():
+def test_a_lag_reads_selections_from_before_the_cache():
     model, some = build("deepseek_v32"), batch(2, 40)
     rows = torch.arange(40)[None].expand(2, -1) >= 20
     before = ReuseSchedule.uniform(LAYERS, "1/2")
     after = ReuseSchedule.from_pattern(before.pattern, [0] * 6 + [2, 0])
-    prefix = Prefix(model, [some], [rows])
-    prefix.hold(before)
-    assert prefix.first_change(after) == 6
+    cache = ActivationCache(model, [some], [rows])
+    cache.commit(before)
+    assert cache.first_change(after) == 6
     with torch.no_grad(), apply_schedule(model, after, chunked=True) as applied:
         applied.decode_rows = rows
         whole = model.get_decoder()(some.ids, use_cache=False).last_hidden_state
-    assert torch.equal(prefix.final(after, 0), whole)
+    assert torch.equal(cache.final_hidden_states(after, 0), whole)
 
 
-# -- moves -----------------------------------------------------------------------------------------
+# -- neighbours ------------------------------------------------------------------------------------
 
 
-def test_moves_and_their_number():
-    moves = Moves("pattern", frozenset({0}))
+def test_neighbours_and_their_number():
+    neighbors = Neighbors("pattern", frozenset({0}))
     schedule = ReuseSchedule.from_pattern("FFSF")
-    assert moves.of(schedule) == [1, 3]
-    assert moves.made(schedule, 3).pattern == "FFSS"
-    lags = Moves("lag", frozenset({0}), max_lag=2)
-    assert lags.of(ReuseSchedule.from_pattern("FSFF")) == [2, 3]  # nothing lies before layer 0
-    once = lags.made(ReuseSchedule.from_pattern("FSFF"), 3)
+    assert neighbors.candidates(schedule) == [1, 3]
+    assert neighbors.apply(schedule, 3).pattern == "FFSS"
+    lags = Neighbors("lag", frozenset({0}), max_lag=2)
+    assert lags.candidates(ReuseSchedule.from_pattern("FSFF")) == [
+        2,
+        3,
+    ]  # nothing lies before layer 0
+    once = lags.apply(ReuseSchedule.from_pattern("FSFF"), 3)
     assert once.lags == (0, 0, 0, 1)
-    assert lags.made(once, 3).lags == (0, 0, 0, 2)
-    assert lags.of(lags.made(once, 3)) == [2]
+    assert lags.apply(once, 3).lags == (0, 0, 0, 2)
+    assert lags.candidates(lags.apply(once, 3)) == [2]
     # 47 layers to a quarter, 61 and 78: the counts of the IndexCache arithmetic
     assert [evaluations(n, k, 1) for n, k in ((47, 35), (61, 45), (78, 58))] == [1015, 1710, 2813]
     assert evaluations(47, 46, 1) == 1081
-    assert (full_at("1/8", 24), full_at("1/4", 47), full_at(1, 8)) == (3, 12, 8)
+    assert (full_layers_at("1/8", 24), full_layers_at("1/4", 47), full_layers_at(1, 8)) == (
+        3,
+        12,
+        8,
+    )
 
 
 def test_stages():
@@ -131,8 +141,8 @@ def test_stages():
     assert blocks((2, 4, 6, 8), (0, 5)) == [[0, 1], [2, 3]]
     with pytest.raises(DistillError, match="from 0"):
         blocks((0, 1), (1,))
-    with pytest.raises(DistillError, match="between 0 and 1"):
-        full_at("2", 8)
+    with pytest.raises(ScheduleError, match="above 0 and at most 1"):
+        full_layers_at("2", 8)
 
 
 # -- the search ------------------------------------------------------------------------------------
@@ -143,15 +153,18 @@ def test_every_step_commits_the_flip_with_the_least_loss(tmp_path):
     steps = search(model, tmp_path).run()
     some = texts()["calibration"]
     schedule = ReuseSchedule.uniform(LAYERS, 1)
-    moves = Moves("pattern", frozenset({0}))
+    neighbors = Neighbors("pattern", frozenset({0}))
     for step in steps[1:]:
-        losses = {i: plain_loss(model, moves.made(schedule, i), some) for i in moves.of(schedule)}
+        losses = {
+            i: plain_loss(model, neighbors.apply(schedule, i), some)
+            for i in neighbors.candidates(schedule)
+        }
         best = min(losses, key=losses.get)
         assert step.layer == best
         assert step.loss == pytest.approx(losses[best], abs=1e-6)
         assert step.evaluated == len(losses)
-        schedule = moves.made(schedule, best)
-    assert steps[-1].schedule.retention == full_at("1/4", LAYERS) / LAYERS
+        schedule = neighbors.apply(schedule, best)
+    assert steps[-1].schedule.retention == full_layers_at("1/4", LAYERS) / LAYERS
     full = [set(step.schedule.full_layers) for step in steps]
     assert all(after < before for before, after in pairwise(full))
     assert steps[0].held_out == pytest.approx(

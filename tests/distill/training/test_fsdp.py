@@ -28,8 +28,8 @@ train = 6
 held_out = 4
 calibration = 2
 shortest = 16
-[loss]
-rows = 8
+[queries]
+per_sequence = 8
 [student]
 start = "{start}"
 [train]

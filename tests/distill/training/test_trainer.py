@@ -14,11 +14,13 @@ import torch
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from distill.cli.train import _accelerator
+from distill.cli.train import make_accelerator
 from distill.config.train import DistillConfig
 from distill.errors import DistillError
-from distill.setup import open_session
-from distill.training.state import learning_rate
+from distill.setup import load_training_setup
+from distill.training.events import StepDone
+from distill.training.metrics_log import read_metrics
+from distill.training.optimizer import learning_rate
 from distill.training.trainer import Trainer
 from tests.distill.helpers import digest
 from tests.paths import ROOT
@@ -37,27 +39,28 @@ def recipe(model, **sections):
             "calibration": 2,
             "shortest": 24,
         },
-        "loss": {"rows": 8, "kl_share": 0.5},
+        "loss": [{"kind": "kl", "weight": 0.5}, {"kind": "listmle", "weight": 0.5}],
+        "queries": {"per_sequence": 8},
         "train": {
             "steps": 4,
             "batch": 4,
             "micro_batch": 2,
             "evaluate_every": 2,
             "save_every": 2,
-            "warmup": 2,
+            "warmup_steps": 2,
         },
     }
     for name, values in sections.items():
-        base[name] = {**base.get(name, {}), **values}
+        base[name] = values if isinstance(values, list) else {**base.get(name, {}), **values}
     return DistillConfig.model_validate(base)
 
 
-def train(config, out, data=None, on_event=lambda *_: None):
+def train(config, out, data=None, on_event=lambda _: None):
     AcceleratorState._reset_state(reset_partial_state=True)
     out.mkdir(exist_ok=True)
-    accelerator = _accelerator(config, out)
-    session = open_session(config, out, data or out / "data")
-    trainer = Trainer(session, out, accelerator, on_event)
+    accelerator = make_accelerator(config, out)
+    setup = load_training_setup(config, out, data or out / "data")
+    trainer = Trainer(setup, out, accelerator, on_event)
     trainer.run()
     return trainer
 
@@ -82,33 +85,36 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not(trained, check
     assert same(tensors(out), tensors(tmp_path / "again"))
     train(recipe(checkpoint, train={"seed": 1}), tmp_path / "other", out / "data")
     assert not same(tensors(out), tensors(tmp_path / "other"))
-    assert first.progress.step == 4
-    assert first.progress.best_step in (0, 2, 4)
+    assert first.state.step == 4
+    assert first.state.best_step in (0, 2, 4)
 
 
 def test_the_model_is_untouched_and_the_optimiser_knows_the_students_alone(trained, checkpoint):
     from distill.models.load import load_model
 
     out, trainer = trained
-    assert digest(trainer.session.model) == digest(load_model(str(checkpoint), "float32"))
-    assert trainer.session.students.layers == (4,)  # the first full layer is kept
+    assert digest(trainer.setup.model) == digest(load_model(str(checkpoint), "float32"))
+    assert trainer.setup.students.layers == (4,)  # the first full layer is kept
     fields = {key.split("/")[0] for key in tensors(out, name="optimizer")}
-    assert fields == set(trainer.session.students.named())
+    assert fields == set(trainer.setup.students.named())
 
 
 def test_metrics_tell_what_happened(trained):
     out, _ = trained
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    rows = read_metrics(out / "metrics.jsonl")
     assert [r["step"] for r in rows if r["kind"] == "train"] == [1, 2, 3, 4]
-    probes = [r for r in rows if r["kind"] == "probe"]
-    assert [(r["step"], r["what"]) for r in probes] == [
-        (0, "undistilled"), (0, "students"), (2, "students"), (4, "students"),
-    ]  # fmt: skip
-    pair = probes[-1]["pairs"][0]
+    evaluations = [r for r in rows if r["kind"] == "evaluation"]
+    assert [(r["step"], r["what"]) for r in evaluations] == [
+        (0, "undistilled"),
+        (0, "students"),
+        (2, "students"),
+        (4, "students"),
+    ]
+    pair = evaluations[-1]["pairs"][0]
     assert pair["layer"] == pair["consumer"] == 4
     for name in ("recall", "boundary_recall", "mass_recall"):
         assert 0 <= pair[name] <= 1
-    assert probes[0]["layers"]["4"]["kl"] > 0
+    assert evaluations[0]["layers"]["4"]["kl"] > 0
     assert [r["chosen"] for r in rows if r["kind"] == "choice"]
 
 
@@ -127,8 +133,8 @@ class Killed(Exception):
 def test_a_run_that_stops_and_goes_on_reaches_the_same_weights(trained, checkpoint, tmp_path, at):
     out, _ = trained
 
-    def stop(kind, row):
-        if kind == "train" and row["step"] == at:
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == at:
             raise Killed
 
     with pytest.raises(Killed):
@@ -137,9 +143,9 @@ def test_a_run_that_stops_and_goes_on_reaches_the_same_weights(trained, checkpoi
     assert same(tensors(out), tensors(tmp_path / "run"))
     assert same(tensors(out, name="best"), tensors(tmp_path / "run", name="best"))
     assert same(tensors(out, name="optimizer"), tensors(tmp_path / "run", name="optimizer"))
-    assert resumed.progress.best == trained[1].progress.best
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(r)["step"] for r in rows if json.loads(r)["kind"] == "train"]
+    assert resumed.state.best == trained[1].state.best
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    steps = [row["step"] for row in rows if row["kind"] == "train"]
     assert steps == [1, 2, 3, 4]
 
 
@@ -156,17 +162,26 @@ def test_damaged_and_foreign_states_are_refused_by_name(trained, checkpoint, tmp
         train(recipe(checkpoint), tmp_path / "run", out / "data")
     shutil.rmtree(tmp_path / "run")
     shutil.copytree(out, tmp_path / "run")
-    with pytest.raises(DistillError, match=r"another run; changed: loss, student"):
-        other = recipe(checkpoint, loss={"rows": 9}, student={"start": "own"})
+    with pytest.raises(DistillError, match=r"another run; changed: queries, student"):
+        other = recipe(checkpoint, queries={"per_sequence": 9}, student={"start": "own"})
         train(other, tmp_path / "run", out / "data")
+
+
+BAND = [
+    {"kind": "kl", "weight": 0.5},
+    {"kind": "listmle", "weight": 0.5, "positions": "band"},
+]
 
 
 @pytest.mark.parametrize(
     "sections",
     [
-        {"student": {"start": "own", "first": "train"}, "arm": {"retention": "1/2", "lag": 1}},
+        {
+            "student": {"start": "own", "first_layer": "train"},
+            "arm": {"retention": "1/2", "lag": 1},
+        },
         {"student": {"start": "random"}, "train": {"states": "off_policy"}},
-        {"teacher": {"kind": "attention", "combine": "mixture"}, "loss": {"positions": "band"}},
+        {"teacher": {"kind": "attention", "combine": "mixture"}, "loss": BAND},
         {"teacher": {"kind": "attention_dense"}, "student": {"tensors": ("wq_b",)}},
         {"train": {"precision": "bf16"}, "choice": {"checkpoint": "recall", "tail": 0.2}},
     ],
@@ -174,20 +189,22 @@ def test_damaged_and_foreign_states_are_refused_by_name(trained, checkpoint, tmp
 def test_every_option_trains(trained, checkpoint, tmp_path, sections):
     short = {"train": {"steps": 1, **sections.pop("train", {})}}
     trainer = train(recipe(checkpoint, **short, **sections), tmp_path / "run", trained[0] / "data")
-    assert trainer.progress.step == 1
+    assert trainer.state.step == 1
     assert all(torch.isfinite(t).all() for t in tensors(tmp_path / "run", "00000001").values())
 
 
 def test_patience_ends_training(trained, checkpoint, tmp_path):
     config = recipe(checkpoint, train={"steps": 50, "patience": 1, "evaluate_every": 1, "lr": 3.0})
     trainer = train(config, tmp_path / "run", trained[0] / "data")
-    assert trainer.progress.step < 50
+    assert trainer.state.step < 50
     again = train(config, tmp_path / "run", trained[0] / "data")
-    assert again.progress.step == trainer.progress.step
+    assert again.state.step == trainer.state.step
 
 
 def test_learning_rate():
-    train = recipe("x", train={"steps": 10, "lr": 1.0, "decay": 0.5, "floor": 0.1}).train
+    train = recipe(
+        "x", train={"steps": 10, "lr": 1.0, "decay_ratio": 0.5, "min_lr_ratio": 0.1}
+    ).train
     rates = [round(learning_rate(step, train), 3) for step in range(10)]
     assert rates == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
 

@@ -8,7 +8,11 @@ import torch
 from distill.objective.query_sampling import decode_mask
 from distill.objective.teachers import IndexTeacher
 from distill.validation.logit_kl import reference
-from distill.validation.oracle_selection import given, oracle_selections, top_of_mean
+from distill.validation.oracle_selection import (
+    oracle_selections,
+    override_selections,
+    top_of_mean,
+)
 from evalkit.dsa import index_scores, select
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.overlap import mass_recall
@@ -45,7 +49,9 @@ def test_without_sharing_the_oracle_changes_nothing(family):
     original = reference(model, native, some)
 
     def within(b):
-        return given(indexer_sites(model), oracle_selections(model, native, b, native.full_layers))
+        return override_selections(
+            indexer_sites(model), oracle_selections(model, native, b, native.full_layers)
+        )
 
     found = original.divergence(model, native, within=within)
     assert found.max() < 1e-6
@@ -64,7 +70,7 @@ def test_nothing_captures_more_of_the_consumers():
     assert mass_recall(chosen, mean).mean() > mass_recall(own, mean).mean()
 
 
-def test_rows_of_each_phase_get_what_their_consumers_want():
+def test_positions_of_each_phase_get_what_their_consumers_want():
     model = build("deepseek_v32")
     schedule = schedule_of(model, "1/4", lag=1)
     mask = decode_mask(torch.tensor([20, 30]), 48)

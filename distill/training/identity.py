@@ -1,0 +1,55 @@
+"""What two runs must share so that one goes on from the other's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from distill.config.train import DistillConfig
+
+_SECTIONS = {
+    "dtype",
+    "arm",
+    "student",
+    "teacher",
+    "loss",
+    "queries",
+    "closed_form",
+    "choice",
+    "train",
+}
+# Memory and bookkeeping: they change no number beyond rounding.
+_NOT_COUNTED = {
+    "queries": {"chunk_elements"},
+    "train": {"micro_batch", "save_every", "trackers"},
+}
+
+
+def run_identity(config: DistillConfig, base: str, tokens: str) -> dict[str, object]:
+    """The identity of a run of `distill train`.
+
+    Args:
+        config: the recipe.
+        base: fingerprint of the model.
+        tokens: hash of the text.
+    """
+    sections = config.model_dump(mode="json", include=_SECTIONS, exclude=_NOT_COUNTED)
+    return {"base": base, "tokens": tokens, **sections}
+
+
+def upgraded_identity(identity: Mapping[str, object]) -> dict[str, object]:
+    """An identity under the field names of today, as a state of an earlier version holds it.
+
+    Raises:
+        ValueError: its sections are no recipe.
+    """
+    config = recipe_of({k: v for k, v in identity.items() if k in _SECTIONS})
+    return run_identity(config, str(identity.get("base")), str(identity.get("tokens")))
+
+
+def recipe_of(sections: Mapping[str, object]) -> DistillConfig:
+    """Recorded sections as a recipe, fields of earlier versions included.
+
+    Raises:
+        ValueError: they are no recipe.
+    """
+    return DistillConfig.model_validate({"model": "", **sections})
