@@ -1,1 +1,1 @@
-"""What an arm buys: latency and throughput under one load, beside the quality of the same arm."""
+"""Latency and throughput of arms under one load, beside the quality of the same arms."""

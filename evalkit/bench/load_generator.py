@@ -98,7 +98,7 @@ async def drive(
     extra_body: JsonObject,
     served_model: str | None = None,
 ) -> list[Timing]:
-    """Send every prompt when it is due and a place is free; nothing is tried twice.
+    """Send every prompt when it is due and a slot is free; nothing is retried.
 
     Raises:
         EvalkitError: the server refuses all requests.

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of a round.
+    """A time window of a round.
 
     Attributes:
         name: ``whole`` or ``steady``.

@@ -1,4 +1,4 @@
-"""From rounds to speeds: measures of every arm, ratios to the baseline, drift of the baseline."""
+"""Throughput and latency of arms from their rounds, ratios to the baseline, baseline drift."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Drift:
 
 
 def speed(rounds: Sequence[Round], config: BenchConfig) -> ArmSpeed:
-    """Everything about one arm."""
+    """Throughput and latency of one arm."""
     settings = interval_settings(config)
     timings = [timing for round_ in rounds for timing in round_.timings]
     errors = [t.error for t in timings if t.error is not None]

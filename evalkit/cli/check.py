@@ -24,7 +24,7 @@ def check(
     out: Out = None,
     log: Annotated[str | None, typer.Option(help="Log file of the server.")] = None,
 ) -> None:
-    """What a server says of itself, and whether it runs an arm's schedule; exit code 2 if not."""
+    """What a server reports, and whether it runs an arm's schedule; exit code 2 if not."""
     from evalkit.cli.check_text import check_lines
 
     for line in check_lines(url, recipe, arm, out, log):

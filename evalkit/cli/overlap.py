@@ -1,4 +1,4 @@
-"""`evalkit overlap`: what the selections of a model say before any generation."""
+"""`evalkit overlap`: overlap of index selections, before any generation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def overlap(
     from evalkit.run.plan import plan
 
     if text and task:
-        raise EvalkitError("--text and --task name the texts both: give one of them")
+        raise EvalkitError("--text and --task both name the texts: give one of them")
     todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent)
     console = open_console()
     result = measure(

@@ -135,7 +135,7 @@ class AppliedSchedule:
             ids = self._sites.layout.layer_ids
             raise ScheduleError(
                 f"layer {ids[reader]} reads the selection of layer {ids[source]}, which was not"
-                " made in this forward: run the whole model, not single layers"
+                " computed in this forward: run the whole model, not single layers"
             )
         return self._carrier[source].to(hidden.device)
 
@@ -227,7 +227,7 @@ def _check_fit(schedule: ReuseSchedule, sites: IndexerSites) -> None:
                 f" (layer ids {', '.join(map(str, ids[:8]))}{' …' if len(ids) > 8 else ''})"
             )
         raise ScheduleError(
-            f"the schedule counts layers {schedule.layer_ids[:4]}…, the model has its indexers in"
+            f"the schedule is for layers {schedule.layer_ids[:4]}…, the model has its indexers in"
             f" layers {ids[:4]}…: build it with layers={list(ids)}"
         )
     schedule.require_indexers(sites.layout.native)

@@ -68,7 +68,7 @@ class IndexerCall:
 
 
 def rows_of(call: IndexerCall, rows: Tensor | None) -> IndexerCall:
-    """What the query side reads of a call: some rows [R] or [B, R] of it; no cache, no mask."""
+    """The query side of a call at some rows [R] or [B, R], without cache and mask."""
     if rows is None:
         return call
 

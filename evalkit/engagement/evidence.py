@@ -14,7 +14,7 @@ from evalkit.dsa.engine_config.export import read
 from evalkit.dsa.engine_config.versions import EngineChoice, choose, families
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject
-from evalkit.engagement.behavioral_probe import agreement
+from evalkit.engagement.behavioral_probe import ProbeAgreement, agreement
 from evalkit.engagement.findings import Finding
 from evalkit.engagement.server_info import REUSE_FIELDS, ServerInfo
 from evalkit.engagement.server_logs import LogFacts, LoggedSchedule
@@ -239,19 +239,30 @@ def probe_findings(
         yield Finding("probe", None, text)
     for other in others:
         agreed = agreement(probed.continuations, other.continuations)
-        share = f"{agreed.equal} of {agreed.compared} continuations"
-        if agreed.compared == 0:
-            continue
-        if other.name == probed.name:
-            yield Finding("probe", None, f"{share} are those before the restart")
-        elif other.schedule == probed.schedule:
-            yield Finding("probe", None, f"{share} equal {other.name}'s (same schedule)")
-        elif agreed.same:
-            text = f"all continuations equal {other.name}'s: the setting probably did nothing"
-            yield Finding("probe", None, text)
-        elif deterministic:
-            text = f"{share} equal {other.name}'s: the setting acts"
-            yield Finding("probe", True, text, proof=configured)
+        if agreed.compared:
+            yield from _agreement_findings(probed, other, agreed, deterministic, configured)
+
+
+def _agreement_findings(
+    probed: ProbedArm,
+    other: ProbedArm,
+    agreed: ProbeAgreement,
+    deterministic: bool,
+    configured: bool,
+) -> Iterator[Finding]:
+    share = f"{agreed.equal} of {agreed.compared} continuations"
+    if other.name == probed.name:
+        yield Finding("probe", None, f"{share} are those before the restart")
+        return
+    if other.schedule == probed.schedule:
+        yield Finding("probe", None, f"{share} equal {other.name}'s (same schedule)")
+        return
+    if agreed.same:
+        text = f"all continuations equal {other.name}'s: the setting probably did nothing"
+        yield Finding("probe", None, text)
+    elif deterministic:
+        text = f"{share} equal {other.name}'s: the setting acts"
+        yield Finding("probe", True, text, proof=configured)
 
 
 def _ids(ids: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What answers prompts: transformers in this process, a server, or the gold."""
+"""Engines that answer prompts: transformers in this process, servers, the oracle."""
 
 from __future__ import annotations
 

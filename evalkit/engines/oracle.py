@@ -17,7 +17,7 @@ from evalkit.dsa.json_types import JsonValue
 
 
 class OracleConfig(Strict):
-    """Answers from the gold, or from a corrupted gold: tests and dry runs without a model.
+    """Answers from the references, or corrupted ones: tests and dry runs without a model.
 
     Attributes:
         corrupt: share of wrong answers, for all arms or per arm name.
@@ -59,11 +59,11 @@ class OracleEngine:
     def answer(
         self,
         arm: ArmConfig,
-        schedule: ReuseSchedule | None,  # noqa: ARG002 - a schedule does not change the gold
+        schedule: ReuseSchedule | None,  # noqa: ARG002 - a schedule does not change references
         prompts: Sequence[Prompt],
         done: Collection[str],
     ) -> Iterator[list[Completion]]:
-        """One batch of gold or wrong answers per 32 prompts."""
+        """One batch of right or wrong answers per 32 prompts."""
         rates = self.config.corrupt
         rate = rates.get(arm.name, 0.0) if isinstance(rates, dict) else rates
         left = [p for p in prompts if p.sample.id not in done]

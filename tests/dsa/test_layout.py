@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from evalkit.dsa import ScheduleError, UnsupportedModelError, layout
@@ -84,3 +87,17 @@ def test_every_record_is_complete():
         row = DIALECTS[family.dialect]
         assert row.launch == "transformers", name
         assert (row.space == "c4") == (family.ratio > 1), name
+
+
+def test_the_table_of_models_shows_the_records():
+    """docs/schedules.md names every family, and its rotary form."""
+    text = (Path(__file__).parents[2] / "docs" / "schedules.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|([^|]*)\|", text, flags=re.MULTILINE)
+    table = {name: rope.strip() for names, rope in rows for name in re.findall(r"\w+", names)}
+    assert set(FAMILIES) <= set(table)
+    for name, family in FAMILIES.items():
+        if family.rope is not None:
+            form = family.rope.replace("half_split", "half-split").replace("_", " ")
+            assert table[name].startswith(f"{form}, {family.rope_slice}"), name
+        else:
+            assert table[name] in ("", "none"), name

@@ -76,8 +76,8 @@ class Dialect:
     types_exact: bool = False
     checks_first: bool = False
     stages: Stages = "unknown"
-    mtp: str = "not said"
-    shared_indexer: str = "not said"
+    mtp: str = "not documented"
+    shared_indexer: str = "not documented"
     launch: Launch | None = None
     names: tuple[str, str] = ("index_topk_freq", "index_skip_topk_offset")
 

@@ -1,4 +1,4 @@
-"""What every engine makes of its index-reuse settings: one row per engine, data only.
+"""How every engine reads its index-reuse settings: one row per engine, data only.
 
 Layers are counted from 0. Where an engine knows frequencies, layer i is full if and only if
 

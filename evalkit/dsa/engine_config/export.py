@@ -1,4 +1,4 @@
-"""Schedules in the language of an engine, and back: exact, or refused by name.
+"""Translation of schedules into engine settings and back: exact, or refused by name.
 
 `from_freq` and `from_pattern` give the layers that an engine really keeps for its settings; `read`
 takes whole configurations; `export` writes the settings that make an engine run a schedule. What an
@@ -222,7 +222,7 @@ def refuse_stages(
             "forced by frequency": "it would refuse the pattern, or run that layer full",
             "unknown": "nothing is known about pipeline stages there",
         }[row.stages]
-        raise ScheduleError(f"{engine}: a stage begins on shared layer {layer}, and {why}")
+        raise ScheduleError(f"{engine}: a pipeline stage begins on shared layer {layer}, and {why}")
 
 
 def _shared_starts(schedule: ReuseSchedule, stages: Sequence[int]) -> Iterator[int]:
@@ -278,7 +278,7 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
         raise ScheduleError("the schedule counts other layers than the checkpoint")
     schedule.require_indexers(native)
     if row.launch is None:
-        raise ScheduleError(f"{engine}: its settings are read here, not written ({row.title})")
+        raise ScheduleError(f"{engine}: its settings can be imported, not exported ({row.title})")
     if not row.reads and schedule != native:
         raise ScheduleError(f"{engine} cannot express reuse: {row.title}{_instead(row)}")
 

@@ -1,4 +1,4 @@
-"""A running server answers: every request retried, nothing lost, several servers as one."""
+"""Engine of OpenAI-compatible servers: retries, load balancing, no answer lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several servers as one: requests go where the fewest tokens are in flight, not to dead ones.
+"""Load balancing: requests go where the fewest tokens are in flight, not to failed servers.
 
 A server takes a request while it has fewer than `max_requests` and while the tokens in flight stay
 within `max_tokens` (a single request larger than that passes alone). Requests wait in order, so a
