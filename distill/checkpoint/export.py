@@ -147,7 +147,7 @@ def settings_for(
     everywhere = schedule.layer_ids == tuple(range(len(schedule)))
     found: dict[str, Any] = {}
     ours = family_of(where.model_type).dialect
-    notes, engines = [], (*(_LAYERS if everywhere else _C4), ours)
+    notes, engines = [], [*(_LAYERS if everywhere else _C4), *([ours] if ours else [])]
     for engine in engines:
         try:
             made = export(schedule, engine=engine, native=native, enabled=True).overrides
