@@ -153,7 +153,7 @@ def settings_for(
     everywhere = schedule.layer_ids == tuple(range(len(schedule)))
     settings: dict[str, JsonValue] = {}
     ours = family_of(base.model_type).dialect
-    notes, engines = [], (*(_LAYERS if everywhere else _C4), ours)
+    notes, engines = [], [*(_LAYERS if everywhere else _C4), *([ours] if ours else [])]
     for engine in engines:
         try:
             fields = export(schedule, engine=engine, native=native, enabled=True).overrides

@@ -48,7 +48,7 @@ def dialect_of(
         return choose(named, model_type=model_type, reported=reported)
     if info.kind == "transformers":
         record = FAMILIES.get(model_type)
-        known = record is not None and not record.refused
+        known = record is not None and bool(record.dialect)
         return choose(info.kind, model_type=model_type) if known else None
     if info.kind in ("sglang", "vllm") and schedule.every_layer:
         return choose(info.kind, model_type=model_type, reported=info.version)

@@ -390,7 +390,8 @@ def test_every_indexer_of_the_installed_library_is_accounted_for():
 
     from evalkit.dsa.families.registry import FAMILIES
 
-    known = {name.removesuffix("_text") for name in FAMILIES}
+    of_library = [name for name, family in FAMILIES.items() if family.parameters or family.refused]
+    known = {name.removesuffix("_text") for name in of_library}
     models = Path(transformers.__file__).parent / "models"
     bearing = {
         path.parent.name

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from evalkit.dsa.config_fields import text_config
 from evalkit.dsa.engine_config.dialect import Dialect
+from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ScheduleError
-
-_LETTER = {"F": "full", "S": "shared"}
 
 
 def in_force(
@@ -42,7 +41,7 @@ def in_force(
         types = _filled(engine, row, model_type, config, layers)
         if types is not None:
             fields["indexer_types"] = types
-            filled_by = "GlmMoeDsaConfig" if model_type == "glm_moe_dsa" else "the hy_v4 class"
+            filled_by = FAMILIES[model_type].config_class
     fields.update(overrides)
     if "indexer_types" in overrides:
         filled_by = ""
@@ -53,36 +52,19 @@ def in_force(
 def class_types(model_type: str, config: JsonObject, layers: int) -> list[str] | None:
     """`indexer_types` as the configuration class derives them; None: it derives none.
 
-    transformers, models/glm_moe_dsa and models/hy_v4; the classes of vLLM and SGLang for hy_v4
-    do the same.
-
     Raises:
         ScheduleError: the class fails on these values.
     """
-    if model_type == "hy_v4":
-        return ["full" if i == 0 or (i - 1) % 4 == 0 else "shared" for i in range(layers)]
-    if model_type != "glm_moe_dsa":
+    family = FAMILIES.get(model_type)
+    if family is None or family.class_types is None:
         return None
-    pattern = config.get("index_topk_pattern")
-    if isinstance(pattern, str):
-        if set(pattern) - set(_LETTER):
-            raise ScheduleError(f"GlmMoeDsaConfig takes F and S only, not {pattern!r}")
-        return [_LETTER[letter] for letter in pattern]
-    for name in ("index_topk_freq", "index_skip_topk_offset"):
-        if name in config and config[name] is None:
-            raise ScheduleError(
-                f"config.json has {name}: null, which GlmMoeDsaConfig cannot compute with:"
-                " remove the line"
-            )
-    freq = max(_integer(config.get("index_topk_freq", 1), "index_topk_freq"), 1)
-    offset = _integer(config.get("index_skip_topk_offset", 2), "index_skip_topk_offset")
-    return ["full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(layers)]
+    return family.class_types(config, layers)
 
 
 def _filled(
     engine: str, row: Dialect, model_type: str, config: JsonObject, layers: int
 ) -> list[str] | None:
-    if model_type == "glm_moe_dsa" and row.overrides == "before class":
+    if row.overrides == "before class" and "pattern" in row.reads:
         return None  # transformers' own rows read pattern and frequency themselves
     try:
         return class_types(model_type, config, layers)
@@ -96,9 +78,3 @@ def _refuse_nulls(engine: str, row: Dialect, fields: JsonObject) -> None:
     for name in row.names:
         if name in fields and fields[name] is None:
             raise ScheduleError(f"{engine}: {name} is null, and it computes with it: leave it out")
-
-
-def _integer(value: JsonValue, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ScheduleError(f"{name} {value!r} is not a whole number")
-    return value

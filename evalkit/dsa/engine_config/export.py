@@ -252,10 +252,9 @@ def _refuse_family(engine: str, row: Dialect, model_type: str | None) -> None:
     """Raise where transformers reads the settings of a model type by other rules than `engine`."""
     family = FAMILIES.get(model_type or "")
     if family is not None and row.launch == "transformers" and engine != family.dialect:
-        raise ScheduleError(
-            f"{engine}: transformers reads the settings of {model_type} by other rules: use"
-            f" {family.dialect}"
-        )
+        reads = f"reads the settings of {model_type} by other rules: use {family.dialect}"
+        problem = reads if family.dialect else f"has no model type {model_type}"
+        raise ScheduleError(f"{engine}: transformers {problem}")
 
 
 def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule) -> None:

@@ -77,7 +77,7 @@ def choose(engine: str, *, model_type: str = "", reported: str = "") -> EngineCh
             raise ScheduleError(f"engine {name} has no versions: leave =={wanted} out")
         return EngineChoice(name, "", "as named")
     record = FAMILIES.get(model_type)
-    if name == "transformers" and record is not None and not record.refused:
+    if name == "transformers" and record is not None and record.dialect:
         return EngineChoice(record.dialect, "", "")
     version = reported or wanted
     origin = "the server says so" if reported else "as named" if wanted else "newest release"

@@ -9,21 +9,40 @@ because keyword names change between releases. Proofs per family: docs/schedules
 from __future__ import annotations
 
 from evalkit.dsa.families.base import Family, UnsupportedModelError
+from evalkit.dsa.families.layer_rules import (
+    deepseek_v41_layers,
+    glm_types,
+    hy_v4_types,
+    longcat_layers,
+)
 
 _HIDDEN, _QUERY = "hidden_states", "q_resid"
 _ROPE, _MASK, _POSITIONS = "position_embeddings", "attention_mask", "position_ids"
 _MLA = (_HIDDEN, _QUERY, _ROPE, _MASK, _POSITIONS, "cache")
 
 FAMILIES: dict[str, Family] = {
-    "deepseek_v32": Family(parameters=_MLA, adapter="mla", rope="half_split"),
-    "axk2": Family(parameters=_MLA, adapter="mla", rope="half_split"),
+    "deepseek_v32": Family(
+        parameters=_MLA, adapter="mla", rope="half_split", dialect="transformers-v32"
+    ),
+    "axk2": Family(parameters=_MLA, adapter="mla", rope="half_split", dialect="transformers-v32"),
     "glm_moe_dsa": Family(
-        parameters=_MLA, adapter="mla", rope="interleaved", dialect="transformers"
+        config_class="GlmMoeDsaConfig",
+        class_types=glm_types,
+        parameters=_MLA,
+        adapter="mla",
+        rope="interleaved",
+        dialect="transformers",
     ),
     "dots3_note_text": Family(
-        layer_type="indexed_attention", parameters=_MLA, adapter="mla", rope="interleaved"
+        layer_type="indexed_attention",
+        parameters=_MLA,
+        adapter="mla",
+        rope="interleaved",
+        dialect="transformers-v32",
     ),
     "hy_v4": Family(
+        config_class="the hy_v4 class",
+        class_types=hy_v4_types,
         parameters=_MLA,
         adapter="mla",
         rope="half_split",
@@ -61,6 +80,11 @@ FAMILIES: dict[str, Family] = {
         sentinel=True,
         dialect="transformers-v4",
     ),
+    # Served by SGLang and vLLM; transformers has no such models.
+    "deepseek_v41": Family(layers=deepseek_v41_layers),
+    "deepseek_v41_text": Family(layers=deepseek_v41_layers),
+    "longcat_flash": Family(layers=longcat_layers),
+    # Models whose module called `indexer` is no lightning indexer.
     "qwen4_exp_text": Family(
         refused="its QSA indexer returns a token mask over mean-pooled blocks, not top-k positions"
         " of a lightning indexer"

@@ -111,8 +111,13 @@ def indexer_sites(model: nn.Module) -> IndexerSites:
         raise UnsupportedModelError(
             f"{places.model_type}: layer {missing[0]} has no module with an indexer"
         )
+    family = family_of(places.model_type)
+    if not family.parameters:
+        raise UnsupportedModelError(
+            f"{places.model_type}: schedules of this model are for servers, it is not run here"
+        )
     return IndexerSites(
-        family_of(places.model_type),
+        family,
         places,
         tuple(owners[i][1] for i in places.layer_ids),
         _root(model, [owners[i][0] for i in places.layer_ids]),
