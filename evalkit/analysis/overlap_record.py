@@ -25,7 +25,7 @@ from evalkit.core.json_fields import (
     text,
     texts,
 )
-from evalkit.core.types import JsonObject, JsonValue
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 FORMAT = 1
 FILE = "overlap.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from evalkit.analysis.compare import RunComparison, compare_run
 from evalkit.core.errors import EvalkitError
@@ -12,6 +11,19 @@ from evalkit.run.store import RunStore
 from evalkit.stats import MACRO
 
 NOT_EVALUATED = "NOT EVALUATED"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredArm:
+    """What makes a measured arm the same as an evaluated one.
+
+    Attributes:
+        model: its checkpoint.
+        schedule: as text; None for a model without indexers.
+    """
+
+    model: str
+    schedule: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +46,29 @@ class Quality:
 
 
 def qualities(
-    store: RunStore, baseline: str, arms: Mapping[str, Mapping[str, Any]]
+    store: RunStore, baseline: str, arms: Mapping[str, MeasuredArm]
 ) -> dict[str, Quality]:
     """Quality of every arm as far as the run directory knows it.
 
     Args:
         store: run directory.
         baseline: name of the arm that the others are compared with.
-        arms: measured arms: ``model`` and ``schedule`` (text) by name; results of another
-            schedule under the same name do not count.
+        arms: measured arms by name; results of another schedule or checkpoint under the same
+            name do not count.
     """
     try:
         comparison = compare_run(store, baseline)
     except EvalkitError as error:
         return dict.fromkeys(arms, Quality(note=str(error)))
-    return {name: _of(name, facts, baseline, comparison) for name, facts in arms.items()}
+    return {name: _of(name, arm, baseline, comparison) for name, arm in arms.items()}
 
 
-def _of(name: str, facts: Mapping[str, Any], baseline: str, comparison: RunComparison) -> Quality:
-    entry = next((e for e in comparison.arms if e["name"] == name), None)
+def _of(name: str, arm: MeasuredArm, baseline: str, comparison: RunComparison) -> Quality:
+    entry = next((entry for entry in comparison.arms if entry.name == name), None)
     if entry is None:
         return Quality(note="no such arm in the evaluation")
-    evaluated = (entry.get("schedule") or {}).get("text")
-    if evaluated != facts.get("schedule") or entry.get("model") != facts.get("model"):
+    evaluated = entry.schedule_text
+    if evaluated != arm.schedule or entry.model != arm.model:
         return Quality(note=f"the evaluated arm of this name is another one ({evaluated})")
     if name == baseline:
         return Quality("baseline")
@@ -67,8 +79,8 @@ def _of(name: str, facts: Mapping[str, Any], baseline: str, comparison: RunCompa
     if name in comparison.unfinished:
         answered, planned = comparison.unfinished[name]
         notes.append(f"{answered} of {planned} answers")
-    said = str((entry.get("engagement") or {}).get("verdict", "unknown"))
-    if not said.startswith("engaged"):
-        notes.append(f"evaluated with the schedule {said}")
+    engagement = entry.engagement or "unknown"
+    if not engagement.startswith("engaged"):
+        notes.append(f"evaluated with the schedule {engagement}")
     result = row.result
     return Quality(str(row.verdict), result.delta, result.low, result.high, "; ".join(notes))

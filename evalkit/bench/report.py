@@ -14,7 +14,7 @@ from typing import Any
 
 from evalkit.bench.intervals import Estimate
 from evalkit.bench.metrics import Spread
-from evalkit.bench.quality import NOT_EVALUATED, Quality, qualities
+from evalkit.bench.quality import NOT_EVALUATED, MeasuredArm, Quality, qualities
 from evalkit.bench.results import (
     WINDOWS,
     Drift,
@@ -27,9 +27,9 @@ from evalkit.bench.results import (
 )
 from evalkit.config.bench import BenchConfig
 from evalkit.core.files import write_atomic
+from evalkit.core.grid import Grid
 from evalkit.core.recipe import parse
 from evalkit.report.markdown import escape, table_lines
-from evalkit.report.tables import Grid
 from evalkit.run.store import RunStore
 
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"
@@ -90,7 +90,7 @@ def build(facts: Mapping[str, Any], rounds: Sequence[Round], store: RunStore) ->
     base = by_arm[baseline]
     drifted = drift(base, config)
     comparable = drifted is None or drifted.holds
-    arms = {e["name"]: {"model": e["model"], **_text(e)} for e in facts["arms"]}
+    arms = {e["name"]: MeasuredArm(e["model"], e["schedule"]["text"]) for e in facts["arms"]}
     quality = qualities(store, baseline, arms)
     lines = []
     for entry in facts["arms"]:
@@ -264,7 +264,7 @@ def _parity(
     by_arm: Mapping[str, Sequence[Round]],
     config: BenchConfig,
     store: RunStore,
-    arms: Mapping[str, Mapping[str, Any]],
+    arms: Mapping[str, MeasuredArm],
 ) -> list[str]:
     """Arms beside the other build that they name."""
     lines = []
@@ -295,10 +295,6 @@ def _drift_line(drifted: Drift | None) -> str:
         f"drift: the baseline's last round was {drifted.change:+.1%} beside its first"
         f" ({drifted.window} window), {word} the limit of {drifted.limit:.1%}{more}"
     )
-
-
-def _text(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"schedule": entry["schedule"]["text"]}
 
 
 def _short(pattern: str) -> str:

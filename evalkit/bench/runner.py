@@ -28,6 +28,7 @@ from evalkit.core.provenance import environment
 from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.check import check_arm
+from evalkit.engagement.evidence import ProbedArm
 from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import warn_plain_http
@@ -114,7 +115,7 @@ def measure_arms(
     if not add:
         write_atomic(folder / "rounds.jsonl", "")
     write_atomic(folder / "facts.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    done = 1 + max((row["number"] for row in read_jsonl(folder / "rounds.jsonl")), default=-1)
+    done = 1 + max((row.number for row in _rounds(folder)), default=-1)
     turns = _added(engaged, bench, done) if add else _order(engaged, facts["baseline"], bench)
     for number, candidate, first in turns:
         made = _round(candidate, bench, number, first)
@@ -134,19 +135,24 @@ def _earlier(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     old = json.loads(path.read_text(encoding="utf-8"))
     if (old["bench"], old["baseline"]) != (facts["bench"], facts["baseline"]):
         raise EvalkitError(f"{folder}: another load was measured here: use another --out")
-    measured = {row["arm"] for row in read_jsonl(folder / "rounds.jsonl")}
+    measured = {row.arm for row in _rounds(folder)}
     return {entry["name"]: entry for entry in old["arms"] if entry["name"] in measured}
 
 
 def _checked(candidate: Candidate, others: Sequence[Any], say: Say) -> dict[str, Any]:
     """Facts of an arm with the check of its servers; one that cannot be reached is not engaged."""
+    probed = [
+        ProbedArm(entry["name"], entry["schedule"]["text"] or "", entry["check"]["probe"])
+        for entry in others
+        if entry["check"].get("probe")
+    ]
     try:
-        check = check_arm(candidate.engine, candidate.arm, candidate.schedule, others).record()
+        check = check_arm(candidate.engine, candidate.arm, candidate.schedule, probed).record()
     except EvalkitError as error:
         check = {"verdict": NOT_ENGAGED, "reason": str(error)}
     say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")
     entry = candidate.facts() | {"check": check}
-    entry["schedule"] = {"text": entry["schedule"]}  # as run.json has it, for the next check
+    entry["schedule"] = {"text": entry["schedule"]}  # as run.json has it
     return entry
 
 
@@ -169,13 +175,17 @@ def stored(store: RunStore) -> tuple[dict[str, Any], list[Round]]:
     if not path.is_file():
         raise EvalkitError(f"{store.path}: no measurement here: run `evalkit bench RECIPE` first")
     facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    rounds = [Round.of(row) for row in read_jsonl(store.path / "bench" / "rounds.jsonl")]
+    rounds = _rounds(store.path / "bench")
     if not any(r.arm == facts["baseline"] for r in rounds):
         raise EvalkitError(
             f"{store.path}: the baseline {facts['baseline']} was not measured yet: start its server"
             " and run `evalkit bench RECIPE --add`"
         )
     return facts, rounds
+
+
+def _rounds(folder: Path) -> list[Round]:
+    return read_jsonl(folder / "rounds.jsonl", Round.of)
 
 
 def _load_of(config: RunConfig, base_dir: Path) -> BenchConfig:

@@ -11,8 +11,8 @@ from typing import BinaryIO, TypeVar
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
-from evalkit.core.types import JsonObject
 from evalkit.dsa.files import replacing
+from evalkit.dsa.json_types import JsonObject
 
 T = TypeVar("T")
 

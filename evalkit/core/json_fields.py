@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from evalkit.core.types import JsonObject, JsonValue
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 T = TypeVar("T")
 

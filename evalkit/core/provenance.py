@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from evalkit.core.json_fields import optional_fields
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 
 PACKAGES = ("dsa-evalkit", "torch", "transformers", "tokenizers", "numpy", "scipy", "wonderwords")
 

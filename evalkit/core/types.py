@@ -1,21 +1,14 @@
-"""The nouns of an evaluation: Sample, Prompt, Completion. Frozen, plain data, and what JSON holds.
+"""The nouns of an evaluation: Sample, Prompt, Completion. Frozen, plain data.
 
 What is kept of them on disk is in `evalkit.core.records`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol
 
-JsonValue: TypeAlias = (
-    "str | int | float | bool | None | Sequence[JsonValue] | Mapping[str, JsonValue]"
-)
-"""Whatever a JSON document can hold."""
-
-JsonObject: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object; read only, so that one with narrower values is one too."""
+from evalkit.dsa.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

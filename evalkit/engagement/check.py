@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM, ServerConfig
@@ -27,7 +27,7 @@ def check_arm(
     engine: OpenAIServerEngine,
     arm: ArmConfig,
     schedule: ReuseSchedule | None,
-    entries: Sequence[Mapping[str, object]] = (),
+    others: Sequence[evidence.ProbedArm] = (),
 ) -> ArmCheck:
     """All evidence about an arm's servers.
 
@@ -35,7 +35,7 @@ def check_arm(
         engine: with the arm's checkpoint loaded.
         arm: under test.
         schedule: of the arm; None for a model without indexers.
-        entries: arms of run.json, for comparison with the probes of others.
+        others: arms that were probed before, this one among them.
 
     Raises:
         EvalkitError: a server cannot be reached, or a log cannot be read.
@@ -57,7 +57,7 @@ def check_arm(
     if probe and deterministic is not None:
         findings += evidence.probe_findings(
             evidence.ProbedArm(arm.name, "" if schedule is None else str(schedule), probe),
-            evidence.probed_arms(entries),
+            others,
             deterministic=deterministic,
             configured=any(f.what == "overrides" and f.holds for f in findings),
         )

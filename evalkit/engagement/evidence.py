@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM
+from evalkit.core.records import ArmEntry
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import read
@@ -178,16 +179,13 @@ class ProbedArm:
     continuations: Mapping[str, str]
 
 
-def probed_arms(entries: Sequence[Mapping[str, object]]) -> list[ProbedArm]:
+def probed_arms(entries: Sequence[ArmEntry]) -> list[ProbedArm]:
     """Arms of run.json that hold continuations."""
-    arms = []
-    for entry in entries:
-        check, schedule = entry.get("check"), entry.get("schedule")
-        probe = check.get("probe") if isinstance(check, Mapping) else None
-        if isinstance(probe, Mapping) and probe:
-            text = schedule.get("text", "") if isinstance(schedule, Mapping) else ""
-            arms.append(ProbedArm(str(entry["name"]), str(text), probe))
-    return arms
+    return [
+        ProbedArm(entry.name, entry.schedule_text or "", entry.probe)
+        for entry in entries
+        if entry.probe
+    ]
 
 
 def probe_findings(

@@ -19,7 +19,7 @@ from evalkit.analysis.grouping import in_force
 from evalkit.core.files import write_atomic
 from evalkit.core.provenance import model_name
 from evalkit.core.records import ArmEntry, ComparisonRow
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 from evalkit.report import html
 from evalkit.report.plots.write import write as write_plots
 from evalkit.report.retention_table import csv_text, latex, markdown, retention_table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.records import ItemRow, ScoreRow
-from evalkit.core.types import JsonValue
+from evalkit.dsa.json_types import JsonValue
 from evalkit.run.store import RunStore
 
 CUTS = (1200, 500, 200, 80)

@@ -8,7 +8,7 @@ from evalkit.analysis.compare import FLAGS, RunComparison, methods
 from evalkit.analysis.grouping import in_force
 from evalkit.core.grid import Grid, number
 from evalkit.core.records import ArmEntry
-from evalkit.core.types import JsonValue
+from evalkit.dsa.json_types import JsonValue
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6

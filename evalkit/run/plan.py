@@ -12,9 +12,14 @@ from evalkit.config.run import RunConfig
 from evalkit.config.server import PLACE_FIELDS
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
-from evalkit.core.types import JsonObject, JsonValue
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.indexer_metadata import IndexerFileError, indexer_facts, read_schedule
+from evalkit.dsa.indexer_metadata import (
+    IndexerFacts,
+    IndexerFileError,
+    indexer_facts,
+    read_schedule,
+)
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.tasks.base import Task
 from evalkit.tasks.registry import TASKS, build_all
 
@@ -35,7 +40,7 @@ class RunPlan:
     tasks: tuple[Task, ...]
     models: Mapping[str, str]
     limit: int | None
-    indexers: Mapping[str, JsonObject] = field(default_factory=dict)
+    indexers: Mapping[str, IndexerFacts] = field(default_factory=dict)
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""
@@ -92,7 +97,7 @@ def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
     return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
 
 
-def _indexer(arm: ArmConfig) -> JsonObject:
+def _indexer(arm: ArmConfig) -> IndexerFacts:
     """Facts of an arm's distilled indexers; files that cannot be used are refused."""
     try:
         return indexer_facts(Path(arm.indexer or ""))

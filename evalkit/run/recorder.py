@@ -8,8 +8,8 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
 from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
-from evalkit.core.types import JsonObject
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonObject
 from evalkit.run.plan import RunPlan, changes, identity
 from evalkit.run.store import RunStore
 
@@ -91,8 +91,9 @@ class RunRecorder:
                 " layers are too few for it"
             )
         parity_of = None if arm.server is None else arm.server.parity_of
-        described = entry.described(model, facts, schedule, note, parity_of)
-        self._replace(described.with_indexers(self._todo.indexers.get(arm.name, {})))
+        entry = entry.described(model, facts, schedule, note, parity_of)
+        indexers = self._todo.indexers.get(arm.name)
+        self._replace(entry if indexers is None else entry.with_indexers(indexers))
 
     def note_check(self, arm: str, check: JsonObject) -> None:
         """What was found out about an arm's servers."""

@@ -147,6 +147,7 @@ def _check(
     Nothing is recorded under the name of an arm that is not engaged.
     """
     from evalkit.engagement.check import check_arm
+    from evalkit.engagement.evidence import probed_arms
     from evalkit.engines.openai.engine import OpenAIServerEngine
 
     if not isinstance(engine, OpenAIServerEngine):
@@ -154,7 +155,8 @@ def _check(
     refused: dict[str, str] = {}
     for arm in arms:
         try:
-            check = check_arm(engine, arm, schedules[arm.name], recorder.run.arms)
+            others = probed_arms(recorder.run.arms)
+            check = check_arm(engine, arm, schedules[arm.name], others)
         except EvalkitError as error:
             refused[arm.name] = str(error)
             continue

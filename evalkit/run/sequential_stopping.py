@@ -14,7 +14,8 @@ from pathlib import Path
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import SampleRow, StoppingRecord
-from evalkit.core.types import JsonValue, Renderer
+from evalkit.core.types import Renderer
+from evalkit.dsa.json_types import JsonValue
 from evalkit.run.plan import RunPlan
 from evalkit.run.scoring import score_row
 from evalkit.run.store import RunStore

@@ -15,8 +15,9 @@ from evalkit.core.json_fields import (
     text,
     texts,
 )
-from evalkit.core.types import JsonObject
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.indexer_metadata import IndexerFacts
+from evalkit.dsa.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,15 @@ class ArmEntry:
             | {key: value for key, value in extra.items() if value is not None}
         )
 
-    def with_indexers(self, facts: JsonObject) -> ArmEntry:
-        """With what identifies its distilled indexers; unchanged without any."""
-        return self._updated(facts)
+    def with_indexers(self, facts: IndexerFacts) -> ArmEntry:
+        """With what identifies its distilled indexers."""
+        return self._updated(
+            {
+                "indexer_sha256": facts["indexer_sha256"],
+                "indexer_schedule": facts["indexer_schedule"],
+                "indexer_base": facts["indexer_base"],
+            }
+        )
 
     def with_check(self, check: JsonObject) -> ArmEntry:
         """With the check of its servers."""

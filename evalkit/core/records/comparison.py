@@ -14,7 +14,7 @@ from evalkit.core.json_fields import (
     text,
     texts,
 )
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

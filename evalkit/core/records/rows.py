@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
 from evalkit.core.json_fields import BadField, kind, optional_fields, text, texts
-from evalkit.core.types import JsonObject, JsonValue
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)

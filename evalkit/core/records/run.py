@@ -18,7 +18,7 @@ from evalkit.core.json_fields import (
     text,
 )
 from evalkit.core.records.arms import ArmEntry
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 
 FORMAT = 1
 """Of run.json and of the files beside it; a higher one was written by a later version."""

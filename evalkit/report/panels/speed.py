@@ -18,7 +18,7 @@ from evalkit.core.json_fields import (
     optional_parsed,
     text,
 )
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval

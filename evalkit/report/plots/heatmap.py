@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, ScoreRow
-from evalkit.core.types import JsonValue
+from evalkit.dsa.json_types import JsonValue
 from evalkit.report.plots.style import plain
 from evalkit.run.store import RunStore, slug
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid
 from evalkit.core.records import ItemRow
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 
 if TYPE_CHECKING:
     from evalkit.stats import ArmScores, Comparison

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid, number
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.common.summary import Part, Scored, Summary, shared_notes
 from evalkit.tasks.longbench.facts import BINS
 from evalkit.tasks.longbench.suites import Macro, complete

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 
 FACETS = ("difficulty", "length", "domain", "sub_domain")
 ORDER = ("easy", "hard", "short", "medium", "long")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalkit.core.grid import Grid, number
-from evalkit.core.types import JsonObject
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.common.summary import Scored, Summary
 from evalkit.tasks.longbench_v2.slices import baselines, slices
 
