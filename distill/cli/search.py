@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from distill.data.batch import Batch
     from distill.search.greedy import GreedySearch, SearchStep
+    from evalkit.dsa.json_types import JsonObject
 
 
 def search(
@@ -44,7 +45,7 @@ def search(
     base = base_facts(name, model)
     # not the retention: a search goes on from a higher one to a lower one
     counted = config.model_dump(mode="json", exclude={"model", "data", "retention"})
-    identity = {"base": base["fingerprint"], "tokens": data.sha256, "recipe": counted}
+    identity: JsonObject = {"base": base["fingerprint"], "tokens": data.sha256, "recipe": counted}
     log = SearchLog(directory / "search.jsonl", identity)
     run = GreedySearch(model, config, texts, log, on_step=_print_step)
     _print_cost(run, model, texts["calibration"], log.resumed)

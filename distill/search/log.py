@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from distill.errors import DistillError
 from evalkit.core.files import append_jsonl, json_rows
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 Measure = Literal["loss", "held_out"]
 
@@ -28,7 +28,7 @@ class SearchLog:
         resumed: how many numbers an earlier run left.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, object]) -> None:
+    def __init__(self, path: Path, identity: JsonObject) -> None:
         self.path, self.evaluated = path, 0
         self._values: dict[tuple[str, str], float] = {}
         self._steps: set[str] = set()
@@ -42,9 +42,9 @@ class SearchLog:
             )
         for row in rows[1:]:
             if row["kind"] == "step":
-                self._steps.add(row["schedule"])
+                self._steps.add(str(row["schedule"]))
             else:
-                self._values[row["kind"], row["schedule"]] = float(row["value"])
+                self._values[str(row["kind"]), str(row["schedule"])] = float(str(row["value"]))
         self.resumed = len(self._values)
         if not rows:
             self._append({"kind": "identity", **identity})
@@ -67,8 +67,9 @@ class SearchLog:
         text = str(schedule)
         if text not in self._steps:
             self._steps.add(text)
-            row = {"kind": "step", "layer": layer, "schedule": text, "loss": loss}
-            self._append({**row, "held_out": held_out, "evaluated": evaluated})
+            row: dict[str, JsonValue] = {"kind": "step", "layer": layer, "schedule": text}
+            row |= {"loss": loss, "held_out": held_out, "evaluated": evaluated}
+            self._append(row)
 
-    def _append(self, row: Mapping[str, object]) -> None:
+    def _append(self, row: JsonObject) -> None:
         append_jsonl(self.path, [row])

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from evalkit.core.files import append_jsonl, dumps, json_rows, write_atomic
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 METRICS_FILE = "metrics.jsonl"
 VERSION = 2
-_FORMAT = {"kind": "format", "version": VERSION}
+_FORMAT: Row = {"kind": "format", "version": VERSION}
 
-Row = dict[str, object]
+Row = dict[str, JsonValue]
 
 
 class MetricsLog:
@@ -33,14 +35,14 @@ class MetricsLog:
 
     def append(self, row: Mapping[str, object]) -> None:
         """Add a row, synced."""
-        append_jsonl(self._path, [row])
+        append_jsonl(self._path, [cast(JsonObject, row)])
 
     def resume(self, done: Callable[[Row], bool]) -> None:
         """Keep the rows of what is done; the others will be measured again."""
         self._write([row for row in read_metrics(self._path) if done(row)])
 
     def _write(self, rows: list[Row]) -> None:
-        write_atomic(self._path, "".join(dumps(row) + "\n" for row in (_FORMAT, *rows)))
+        write_atomic(self._path, "".join(dumps(row) + "\n" for row in [_FORMAT, *rows]))
 
 
 def read_metrics(path: Path) -> list[Row]:

@@ -6,14 +6,25 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from evalkit.analysis.benchmark_summaries import summaries
-from evalkit.analysis.drift import parity_lines, without_drift
+from evalkit.analysis.drift import parity_lines, void_verdicts_on_drift
+from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_atomic
 from evalkit.core.recipe import override
+from evalkit.core.records import (
+    ArmEntry,
+    ComparisonRecord,
+    ComparisonRow,
+    ItemRow,
+    RunRecord,
+    SampleRow,
+    ScoreRow,
+    StoppingRecord,
+    TaskEntry,
+)
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.tasks.common.summary import Summary
@@ -53,8 +64,8 @@ class RunComparison:
     """
 
     result: Comparison
-    arms: tuple[Mapping[str, Any], ...]
-    tasks: tuple[Mapping[str, Any], ...]
+    arms: tuple[ArmEntry, ...]
+    tasks: tuple[TaskEntry, ...]
     metrics: Mapping[str, str]
     flags: Mapping[str, Counter[str]]
     failures: Mapping[str, str]
@@ -63,9 +74,9 @@ class RunComparison:
     floors: Mapping[str, float]
     scored: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
-    overlap: Mapping[str, Any] | None = None
+    overlap: OverlapRecord | None = None
     parity: tuple[str, ...] = ()
-    until_decided: Mapping[str, Any] | None = None
+    until_decided: StoppingRecord | None = None
 
 
 def compare_run(
@@ -83,7 +94,7 @@ def compare_run(
     """
     run = store.read_run()
     settings = settings or settings_of(store)
-    names = [entry["name"] for entry in run["arms"]]
+    names = run.names
     if not names:
         raise EvalkitError(f"{store.path}: run.json names no arm")
     baseline = baseline or settings.baseline or names[0]
@@ -99,19 +110,17 @@ def compare_run(
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    planned = sum(task["samples"] for task in run["tasks"])
     options = _options(scored, baseline, settings)
-    twin = settings.repeat_of_baseline
+    result = compare(scored, baseline, options)
+    result = void_verdicts_on_drift(result, settings.repeat_of_baseline)
     return RunComparison(
-        result=_stopped(without_drift(compare(scored, baseline, options), twin), run),
-        arms=tuple(run["arms"]),
-        tasks=tuple(run["tasks"]),
-        metrics={item["task"]: item["metric"] for item in items.values()},
-        flags={
-            n: Counter(f for row in r.values() for f in row["flags"]) for n, r in scores.items()
-        },
+        result=_stopped(result, run),
+        arms=run.arms,
+        tasks=run.tasks,
+        metrics={item.task: item.metric for item in items.values()},
+        flags={n: Counter(f for row in r.values() for f in row.flags) for n, r in scores.items()},
         failures=_failures(answers),
-        unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
+        unfinished={n: (len(r), run.planned) for n, r in scores.items() if len(r) != run.planned},
         settings=settings,
         floors=options.noise_floors,
         scored=scored,
@@ -120,24 +129,24 @@ def compare_run(
             items,
             lambda tasks: _part(scored, baseline, settings, tasks),
         ),
-        overlap=_overlap(store),
-        parity=tuple(parity_lines(run["arms"], scored, options)),
-        until_decided=run.get("until_decided"),
+        overlap=read_overlap(store.path),
+        parity=tuple(parity_lines(run.arms, scored, options)),
+        until_decided=run.until_decided,
     )
 
 
 STOPPED = "stopped when decided: the verdict is the confidence sequence's, not the interval's"
 
 
-def _stopped(result: Comparison, run: Mapping[str, Any]) -> Comparison:
+def _stopped(result: Comparison, run: RunRecord) -> Comparison:
     """Rows of arms that were stopped early get the verdict that holds under stopping."""
-    found = run.get("until_decided")
-    if not found or not found["verdicts"]:
+    record = run.until_decided
+    if record is None or not record.verdicts:
         return result
-    tasks = [task["name"] for task in run["tasks"]]
+    tasks = [task.name for task in run.tasks]
     rows = []
     for row in result.rows:
-        verdict = verdict_of(found, row.arm, tasks if row.task == MACRO else [row.task])
+        verdict = verdict_of(record, row.arm, tasks if row.task == MACRO else [row.task])
         if verdict is None or row.result is None:
             rows.append(row)
         else:
@@ -145,28 +154,17 @@ def _stopped(result: Comparison, run: Mapping[str, Any]) -> Comparison:
     return replace(result, rows=tuple(rows))
 
 
-def verdict_of(found: Mapping[str, Any], arm: str, tasks: Sequence[str]) -> str | None:
+def verdict_of(record: StoppingRecord, arm: str, tasks: Sequence[str]) -> str | None:
     """The sequential verdict over some tasks: the one that all of them have, else undecided.
 
     None where the arm drew every sample of all of them, so that nothing was stopped.
     """
-    states = [found["verdicts"].get(arm, {}).get(task) for task in tasks]
-    known = [state[found["question"]] for state in states if state is not None]
-    if not known or all(state["n"] == state["size"] for state in known):
+    by_task = record.verdicts.get(arm, {})
+    states = [by_task[task][record.question] for task in tasks if task in by_task]
+    if not states or all(state.n == state.size for state in states):
         return None
-    verdicts = {str(state["verdict"]) for state in known}
-    return verdicts.pop() if len(verdicts) == 1 and len(known) == len(tasks) else "undecided"
-
-
-def _overlap(store: RunStore) -> Mapping[str, Any] | None:
-    """overlap.json beside a run, where `evalkit overlap` wrote one."""
-    try:
-        found = json.loads((store.path / "overlap.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise EvalkitError(f"{store.path / 'overlap.json'}: damaged: {error}") from None
-    return found if isinstance(found, dict) and found.get("lengths") else None
+    verdicts = {state.verdict for state in states}
+    return verdicts.pop() if len(verdicts) == 1 and len(states) == len(tasks) else "undecided"
 
 
 def settings_of(store: RunStore, changes: Sequence[str] = ()) -> CompareConfig:
@@ -175,7 +173,7 @@ def settings_of(store: RunStore, changes: Sequence[str] = ()) -> CompareConfig:
     Raises:
         EvalkitError: no run here, or a change that the setting does not take.
     """
-    return override(store.read_run()["recipe"]["compare"], CompareConfig, changes, "compare")
+    return override(store.read_run().section("compare"), CompareConfig, changes, "compare")
 
 
 def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Comparison:
@@ -196,8 +194,8 @@ def _part(
     settings: CompareConfig,
     tasks: Collection[str],
 ) -> Comparison:
-    some = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
-    return compare(some, baseline, _options(some, baseline, settings))
+    parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
+    return compare(parts, baseline, _options(parts, baseline, settings))
 
 
 def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
@@ -238,29 +236,27 @@ def _options(scored: Mapping[str, ArmScores], baseline: str, settings: CompareCo
     return options
 
 
-def _columns(
-    rows: Mapping[str, Mapping[str, Any]], items: Mapping[str, Mapping[str, Any]]
-) -> ArmScores:
+def _columns(rows: Mapping[str, ScoreRow], items: Mapping[str, ItemRow]) -> ArmScores:
     return ArmScores(
         ids=list(rows),
-        tasks=[row["task"] for row in rows.values()],
-        scores=[row["score"] for row in rows.values()],
-        clusters=[items[i]["cluster"] for i in rows],
-        errors=["error" in row["flags"] for row in rows.values()],
+        tasks=[row.task for row in rows.values()],
+        scores=[row.score for row in rows.values()],
+        clusters=[items[i].cluster for i in rows],
+        errors=["error" in row.flags for row in rows.values()],
     )
 
 
 def _check_prompts(
-    store: RunStore, answers: Mapping[str, Mapping[str, Mapping[str, Any]]], baseline: str
+    store: RunStore, answers: Mapping[str, Mapping[str, SampleRow]], baseline: str
 ) -> None:
     """Arms are comparable only where they read the very same prompts.
 
     The prompts of imported arms are not known (null): they go with any other.
     """
-    reference = {i: row["prompt_sha256"] for i, row in answers[baseline].items()}
+    reference = {i: row.prompt_sha256 for i, row in answers[baseline].items()}
     for name, rows in answers.items():
         for sample_id, row in rows.items():
-            ours, theirs = row["prompt_sha256"], reference.get(sample_id)
+            ours, theirs = row.prompt_sha256, reference.get(sample_id)
             if ours is not None and theirs is not None and ours != theirs:
                 raise EvalkitError(
                     f"{store.path}: arm {name} and {baseline} read different prompts for"
@@ -269,9 +265,7 @@ def _check_prompts(
 
 
 def _check_items(
-    store: RunStore,
-    scores: Mapping[str, Mapping[str, Any]],
-    items: Mapping[str, Mapping[str, Any]],
+    store: RunStore, scores: Mapping[str, Mapping[str, ScoreRow]], items: Mapping[str, ItemRow]
 ) -> None:
     """Scores belong to samples of this run."""
     for name, rows in scores.items():
@@ -282,61 +276,61 @@ def _check_items(
             )
 
 
-def _failures(answers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+def _failures(answers: Mapping[str, Mapping[str, SampleRow]]) -> dict[str, str]:
     """Why answers failed: the commonest reason of every arm that has failed ones."""
     reasons = {
-        name: Counter(" ".join(row["error"].split()) for row in rows.values() if row.get("error"))
+        name: Counter(" ".join(row.error.split()) for row in rows.values() if row.error)
         for name, rows in answers.items()
     }
-    return {name: found.most_common(1)[0][0] for name, found in reasons.items() if found}
+    return {name: counts.most_common(1)[0][0] for name, counts in reasons.items() if counts}
 
 
 def methods(comparison: RunComparison) -> tuple[str, ...]:
     """Methods that made the intervals, in order of first use."""
-    found = (row.result.method for row in comparison.result.rows if row.result is not None)
-    return tuple(dict.fromkeys(found))
+    used = (row.result.method for row in comparison.result.rows if row.result is not None)
+    return tuple(dict.fromkeys(used))
 
 
-def as_rows(comparison: RunComparison) -> list[dict[str, Any]]:
-    """Flat rows of compare.json."""
-    return [_flat(row, comparison.metrics) for row in comparison.result.rows]
+def comparison_rows(comparison: RunComparison) -> tuple[ComparisonRow, ...]:
+    """The rows of compare.json."""
+    return tuple(_flat(row, comparison.metrics) for row in comparison.result.rows)
 
 
-def _flat(row: Row, metrics: Mapping[str, str]) -> dict[str, Any]:
+def _flat(row: Row, metrics: Mapping[str, str]) -> ComparisonRow:
     result = row.result
-    return {
-        "arm": row.arm,
-        "task": row.task,
-        "metric": metrics.get(row.task, "mean over tasks"),
-        "n": row.n,
-        "n_errors": row.errors,
-        "score": row.score,
-        "baseline_score": row.baseline_score,
-        "delta": result.delta if result else None,
-        "ci_low": result.low if result else None,
-        "ci_high": result.high if result else None,
-        "method": result.method if result else None,
-        "n_differing": result.n_differing if result else None,
-        "p_value": result.p_value if result else None,
-        "p_adjusted": row.p_adjusted,
-        "verdict": row.verdict or "baseline",
-        "equivalent": row.equivalent,
-        "notes": list(row.notes),
-    }
+    return ComparisonRow(
+        arm=row.arm,
+        task=row.task,
+        metric=metrics.get(row.task, "mean over tasks"),
+        n=row.n,
+        n_errors=row.errors,
+        score=row.score,
+        baseline_score=row.baseline_score,
+        delta=result.delta if result else None,
+        ci_low=result.low if result else None,
+        ci_high=result.high if result else None,
+        method=result.method if result else None,
+        n_differing=result.n_differing if result else None,
+        p_value=result.p_value if result else None,
+        p_adjusted=row.p_adjusted,
+        verdict=row.verdict or "baseline",
+        equivalent=row.equivalent,
+        notes=row.notes,
+    )
 
 
 def write_json(store: RunStore, comparison: RunComparison) -> None:
     """Write compare.json beside the run."""
-    data = {
-        "baseline": comparison.result.baseline,
-        "settings": comparison.settings.model_dump(mode="json"),
-        "methods": list(methods(comparison)),
-        "noise_floors": dict(comparison.floors),
-        "signature": comparison.result.signature,
-        "unfinished": {k: list(v) for k, v in comparison.unfinished.items()},
-        "flags": {name: dict(counts) for name, counts in comparison.flags.items()},
-        "summaries": {found.name: found.data for found in comparison.summaries},
-        "rows": as_rows(comparison),
-    }
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    record = ComparisonRecord(
+        baseline=comparison.result.baseline,
+        settings=comparison.settings.model_dump(mode="json"),
+        methods=methods(comparison),
+        noise_floors=comparison.floors,
+        signature=comparison.result.signature,
+        unfinished=comparison.unfinished,
+        flags=comparison.flags,
+        summaries={summary.name: summary.data for summary in comparison.summaries},
+        rows=comparison_rows(comparison),
+    )
+    text = json.dumps(record.json(), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(store.path / "compare.json", text + "\n")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from evalkit.core.records import ArmEntry
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare
 from evalkit.stats.verdict import UNDECIDED
 
 DRIFTED = "no verdict: the baseline's repeat differs from it (A/A), so the run drifted"
 
 
-def without_drift(result: Comparison, twin: str | None) -> Comparison:
-    """Take verdicts back on every task on which the A/A interval excludes 0.
+def void_verdicts_on_drift(result: Comparison, twin: str | None) -> Comparison:
+    """Void the verdicts of every task on which the A/A interval excludes 0.
 
     Args:
         result: arms against the baseline.
@@ -32,7 +32,7 @@ def without_drift(result: Comparison, twin: str | None) -> Comparison:
 
 
 def parity_lines(
-    arms: Sequence[Mapping[str, Any]], scored: Mapping[str, ArmScores], options: Options
+    arms: Sequence[ArmEntry], scored: Mapping[str, ArmScores], options: Options
 ) -> Iterator[str]:
     """Arms beside the same configuration on the build that they name (`server.parity_of`).
 
@@ -42,7 +42,7 @@ def parity_lines(
         options: of the comparison.
     """
     for arm in arms:
-        name, twin = arm["name"], arm.get("parity_of")
+        name, twin = arm.name, arm.parity_of
         if twin is None or name not in scored or twin not in scored:
             continue
         options = replace(options, noise_floors={})
@@ -51,10 +51,10 @@ def parity_lines(
         if row.result is None:
             continue
         word = "the builds differ" if _differs(row) else "no difference between the builds shown"
-        found = row.result
+        result = row.result
         yield (
-            f"parity of {name} with {twin}: Δ {found.delta:+.3f}"
-            f" [{found.low:+.3f}, {found.high:+.3f}]: {word}"
+            f"parity of {name} with {twin}: Δ {result.delta:+.3f}"
+            f" [{result.low:+.3f}, {result.high:+.3f}]: {word}"
         )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from evalkit.analysis.compare import RunComparison, compare_part
+from evalkit.core.records import ArmEntry
 from evalkit.stats import Comparison
 from evalkit.tasks.registry import kind_of, kinds_of
 
@@ -39,8 +38,8 @@ def benchmarks(comparison: RunComparison) -> dict[str, list[str]]:
     """Tasks of every benchmark, in the order of the registry of tasks, then of the run."""
     tasks: dict[str, list[str]] = {}
     for task in comparison.tasks:
-        tasks.setdefault(benchmark_of(task["name"]), []).append(task["name"])
-    kinds = kinds_of(task["name"] for task in comparison.tasks)
+        tasks.setdefault(benchmark_of(task.name), []).append(task.name)
+    kinds = kinds_of(task.name for task in comparison.tasks)
     columns = [column for kind in kinds for column in kind.columns.values() if column in tasks]
     return {name: tasks[name] for name in dict.fromkeys([*columns, *tasks])}
 
@@ -55,19 +54,18 @@ def by_benchmark(comparison: RunComparison) -> dict[str, Comparison]:
     }
 
 
-def place(arm: Mapping[str, Any]) -> Place:
-    """Family and retention of an entry of run.json."""
-    facts = arm.get("schedule")
-    if not facts:
+def place(arm: ArmEntry) -> Place:
+    """Family and retention of an arm."""
+    if arm.schedule is None:
         return Place(None, None)
-    lag = facts["lag"]
+    lag = arm.schedule.lag
     if isinstance(lag, int):
         family = f"MLI k={lag}" if lag else "IndexCache"
     else:
         family = "MLI, lag by layer"
-    if arm.get("indexer_sha256"):
+    if arm.indexer_sha256:
         family += ", distilled"
-    return Place(family, retention(facts["pattern"]))
+    return Place(family, retention(arm.schedule.pattern))
 
 
 def retention(pattern: str) -> Fraction:
@@ -79,12 +77,11 @@ def retention(pattern: str) -> Fraction:
     return Fraction(1, step) if uniform == pattern else Fraction(pattern.count("F"), len(pattern))
 
 
-def entry(comparison: RunComparison, arm: str) -> Mapping[str, Any]:
+def entry(comparison: RunComparison, arm: str) -> ArmEntry:
     """The entry of an arm in run.json."""
-    return next(found for found in comparison.arms if found["name"] == arm)
+    return next(entry for entry in comparison.arms if entry.name == arm)
 
 
-def in_force(arm: Mapping[str, Any]) -> str:
+def in_force(arm: ArmEntry) -> str:
     """Whether the schedule was in force, as the engine said, without addresses."""
-    verdict = str((arm.get("engagement") or {}).get("verdict") or "")
-    return re.sub(r"\w+://\S+", "(address)", verdict)
+    return re.sub(r"\w+://\S+", "(address)", arm.engagement)

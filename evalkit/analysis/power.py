@@ -44,14 +44,14 @@ def pilot_spreads(comparison: RunComparison, arm: str) -> dict[str, Spread]:
     for sample_id, (task, score, cluster) in ours.items():
         if sample_id in base:
             tasks.setdefault(task, []).append((score, base[sample_id][1], cluster))
-    found = {}
+    spreads = {}
     for task, rows in tasks.items():
         ours_, theirs, clusters = zip(*rows, strict=True)
         if len(set(clusters)) > 1:
-            found[task] = spread_of(ours_, theirs, clusters=clusters)
-    if not found:
+            spreads[task] = spread_of(ours_, theirs, clusters=clusters)
+    if not spreads:
         raise EvalkitError(f"arm {arm}: two samples of a task at least are needed to plan from")
-    return found
+    return spreads
 
 
 def _by_id(scores: ArmScores) -> dict[str, tuple[str, float, str]]:

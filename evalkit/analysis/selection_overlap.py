@@ -1,7 +1,6 @@
-"""What the selections say before any generation: overlap of layers, and what each arm supplies.
+"""Overlap of the layers' top-k selections, and the recall of what each arm's sources supply.
 
-Two papers quote different figures (see `evalkit.dsa.overlap`), so model, data, k and metric are
-kept with every number.
+Measured before any generation; see `evalkit.dsa.overlap` for the figures.
 """
 
 from __future__ import annotations
@@ -11,18 +10,29 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from evalkit.analysis.overlap_record import (
+    ArmOverlap,
+    LengthOverlap,
+    MeanInterval,
+    OverlapRecord,
+)
 from evalkit.core.errors import EvalkitError
+from evalkit.core.json_fields import optional_text
 from evalkit.core.provenance import model_name
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.engine import HfEngine
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
-from evalkit.run.plan import Plan
+from evalkit.run.plan import RunPlan
 
-FORMAT = 1
+if TYPE_CHECKING:
+    import torch
+
+    from evalkit.dsa.overlap_scan import Matrices
+
 CONFIDENCE = 0.95
 METRICS = {
     "jaccard": "|A ∩ B| / |A ∪ B| of two layers' selections",
@@ -47,7 +57,7 @@ class Document:
 
 
 def task_documents(
-    todo: Plan, model: str, count: int, task: str | None
+    todo: RunPlan, model: str, count: int, task: str | None
 ) -> tuple[str, list[Document]]:
     """Prompts of the recipe's samples: the longest cell, or the one named.
 
@@ -86,7 +96,7 @@ def _texts(path: Path) -> list[tuple[str, str]]:
         raise EvalkitError(f"{path}: cannot be read: {error}") from None
     if path.suffix != ".jsonl":
         return [(path.name, content)]
-    found = []
+    texts = []
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
             continue
@@ -97,19 +107,19 @@ def _texts(path: Path) -> list[tuple[str, str]]:
         text = row.get("text") or row.get("context") if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise EvalkitError(f"{path}:{number}: no field text or context")
-        found.append((f"{path.name}:{number}", text))
-    return found
+        texts.append((f"{path.name}:{number}", text))
+    return texts
 
 
 def measure(
-    todo: Plan,
+    todo: RunPlan,
     source: Callable[[str], tuple[str, list[Document]]],
     *,
     lengths: Sequence[int] | None = None,
     rows: int = 32,
     on_document: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Measure the recipe's first checkpoint; returns what overlap.json holds.
+) -> OverlapRecord:
+    """Measure the recipe's first checkpoint.
 
     Args:
         todo: from `evalkit.run.plan.plan`.
@@ -140,7 +150,7 @@ def measure(
     chosen = _lengths(documents, lengths, k)
     mass, device = sees_attention(engine.model), engine.model.device
     layers: tuple[int, ...] = ()
-    found: dict[int, list[Any]] = {length: [] for length in chosen}
+    scans: dict[int, list[Matrices]] = {length: [] for length in chosen}
     for document in documents:
         fitting = [length for length in chosen if length <= len(document.ids)]
         if not fitting:
@@ -151,22 +161,21 @@ def measure(
             engine.model, ids, fitting, rows=rows, chunk=config.prefill_chunk, mass=mass
         )
         for length in fitting:
-            found[length].append(matrices[length])
-    return {
-        "format": FORMAT,
-        "model": model_name({"model": model}),
-        "weights_sha256": facts["weights_sha256"],
-        "data": data,
-        "k": k,
-        "rows": rows,
-        "metrics": METRICS if mass else {n: t for n, t in METRICS.items() if n != "mass_recall"},
-        "layers": [native.layer_ids[ordinal] for ordinal in layers],
-        "lengths": [
+            scans[length].append(matrices[length])
+    return OverlapRecord(
+        model=model_name(model),
+        weights_sha256=optional_text(facts, "weights_sha256"),
+        data=data,
+        k=k,
+        rows=rows,
+        metrics=METRICS if mass else {n: t for n, t in METRICS.items() if n != "mass_recall"},
+        layers=tuple(native.layer_ids[ordinal] for ordinal in layers),
+        lengths=tuple(
             _at(length, matrices, layers, _schedules(todo, native))
-            for length, matrices in found.items()
-        ],
-        "left_out": [arm.name for arm in todo.config.arms if arm.indexer is not None],
-    }
+            for length, matrices in scans.items()
+        ),
+        left_out=tuple(arm.name for arm in todo.config.arms if arm.indexer is not None),
+    )
 
 
 def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int) -> list[int]:
@@ -187,7 +196,7 @@ def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int)
     return sorted(set(asked))
 
 
-def _schedules(todo: Plan, native: ReuseSchedule) -> dict[str, ReuseSchedule]:
+def _schedules(todo: RunPlan, native: ReuseSchedule) -> dict[str, ReuseSchedule]:
     """Of every arm of the measured checkpoint; distilled indexers select otherwise: left out."""
     model = next(iter(todo.models.values()))
     return {
@@ -199,54 +208,78 @@ def _schedules(todo: Plan, native: ReuseSchedule) -> dict[str, ReuseSchedule]:
 
 def _at(
     length: int,
-    matrices: Sequence[Any],
+    matrices: Sequence[Matrices],
     layers: Sequence[int],
     schedules: Mapping[str, ReuseSchedule],
-) -> dict[str, Any]:
-    """One entry of ``lengths``: mean matrices, adjacent layers, arms."""
+) -> LengthOverlap:
+    """Mean matrices, adjacent layers, and the arms at one length."""
+    by_name = {
+        "jaccard": [m.jaccard for m in matrices],
+        "recall": [m.recall for m in matrices],
+        "mass": [m.mass for m in matrices if m.mass is not None],
+    }
+    return LengthOverlap(
+        length=length,
+        documents=len(matrices),
+        rows=sum(m.rows for m in matrices),
+        adjacent={
+            name: estimate([float(matrix.diagonal(1).mean()) for matrix in by_name[name]])
+            for name in ("jaccard", "recall")
+        },
+        arms=tuple(
+            _arm(name, schedule, layers, by_name["recall"], by_name["mass"])
+            for name, schedule in schedules.items()
+        ),
+        matrices={name: _rounded(several) for name, several in by_name.items() if several},
+    )
+
+
+def _arm(
+    name: str,
+    schedule: ReuseSchedule,
+    layers: Sequence[int],
+    recall: Sequence[torch.Tensor],
+    mass: Sequence[torch.Tensor],
+) -> ArmOverlap:
+    """What an arm's sources supply, from one [layers, layers] matrix per document."""
+    selected, worst_selected = _supplied(recall, layers, schedule)
+    if not mass:
+        return ArmOverlap(name, str(schedule), selected, worst_selected)
+    attended, worst_attended = _supplied(mass, layers, schedule)
+    return ArmOverlap(name, str(schedule), selected, worst_selected, attended, worst_attended)
+
+
+def _supplied(
+    matrices: Sequence[torch.Tensor], layers: Sequence[int], schedule: ReuseSchedule
+) -> tuple[MeanInterval, float]:
+    """Mean over the layers that read another one's selection, and the worst layer; 1 without."""
     import torch
 
     from evalkit.dsa.overlap_scan import source_values
 
-    mean = {
-        name: torch.stack([getattr(m, name) for m in matrices]).mean(0).tolist()
-        for name in ("jaccard", "recall", "mass")
-        if getattr(matrices[0], name) is not None
-    }
-    adjacent = {
-        name: estimate([float(getattr(m, name).diagonal(1).mean()) for m in matrices])
-        for name in ("jaccard", "recall")
-    }
-    arms = []
-    for name, schedule in schedules.items():
-        entry: dict[str, Any] = {"name": name, "schedule": str(schedule)}
-        for key, field in (("selection_recall", "recall"), ("mass_recall", "mass")):
-            if getattr(matrices[0], field) is not None:
-                values = [source_values(getattr(m, field), layers, schedule) for m in matrices]
-                reads = bool(values[0].numel())
-                entry[key] = estimate([float(v.mean()) if reads else 1.0 for v in values])
-                entry[f"worst_{key}"] = float(torch.stack(values).mean(0).min()) if reads else 1.0
-        arms.append(entry)
-    return {
-        "length": length,
-        "documents": len(matrices),
-        "rows": sum(m.rows for m in matrices),
-        "adjacent": adjacent,
-        "arms": arms,
-        "matrices": {
-            name: [[round(v, 4) for v in row] for row in values] for name, values in mean.items()
-        },
-    }
+    values = [source_values(matrix, layers, schedule) for matrix in matrices]
+    if not values[0].numel():
+        return estimate([1.0] * len(values)), 1.0
+    worst = float(torch.stack(values).mean(0).min())
+    return estimate([float(value.mean()) for value in values]), worst
 
 
-def estimate(values: Sequence[float]) -> dict[str, float | None]:
+def _rounded(matrices: Sequence[torch.Tensor]) -> list[list[float]]:
+    """The mean over documents, four decimals."""
+    import torch
+
+    mean: list[list[float]] = torch.stack(list(matrices)).mean(0).tolist()
+    return [[round(value, 4) for value in row] for row in mean]
+
+
+def estimate(values: Sequence[float]) -> MeanInterval:
     """Mean over documents with Student's 95 % interval; of one document no interval is known."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
-        return {"mean": mean, "low": None, "high": None}
+        return MeanInterval(mean, None, None)
     from scipy.special import stdtrit
 
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
     half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * math.sqrt(variance / n)
-    return {"mean": mean, "low": max(0.0, mean - half), "high": min(1.0, mean + half)}
+    return MeanInterval(mean, max(0.0, mean - half), min(1.0, mean + half))

@@ -14,6 +14,19 @@ NOT_EVALUATED = "NOT EVALUATED"
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredArm:
+    """What makes a measured arm the same as an evaluated one.
+
+    Attributes:
+        model: its checkpoint.
+        schedule: as text; None for a model without indexers.
+    """
+
+    model: str
+    schedule: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Quality:
     """An arm's quality against the baseline.
 
@@ -63,11 +76,11 @@ def qualities(
 
 
 def _quality(name: str, arm: ArmIdentity, baseline: str, comparison: RunComparison) -> Quality:
-    entry = next((e for e in comparison.arms if e["name"] == name), None)
+    entry = next((entry for entry in comparison.arms if entry.name == name), None)
     if entry is None:
         return Quality(note="no such arm in the evaluation")
-    evaluated = (entry.get("schedule") or {}).get("text")
-    if evaluated != arm.schedule or entry.get("model") != arm.model:
+    evaluated = entry.schedule_text
+    if evaluated != arm.schedule or entry.model != arm.model:
         return Quality(note=f"the evaluated arm of this name is another one ({evaluated})")
     if name == baseline:
         return Quality("baseline")
@@ -78,7 +91,7 @@ def _quality(name: str, arm: ArmIdentity, baseline: str, comparison: RunComparis
     if name in comparison.unfinished:
         answered, planned = comparison.unfinished[name]
         notes.append(f"{answered} of {planned} answers")
-    engagement = str((entry.get("engagement") or {}).get("verdict", "unknown"))
+    engagement = entry.engagement or "unknown"
     if not engagement.startswith("engaged"):
         notes.append(f"evaluated with the schedule {engagement}")
     result = row.result

@@ -28,10 +28,10 @@ from evalkit.bench.results import (
 )
 from evalkit.config.bench import BenchConfig
 from evalkit.core.files import write_atomic
+from evalkit.core.grid import Grid
 from evalkit.core.recipe import parse
 from evalkit.dsa.json_types import JsonValue
 from evalkit.report.markdown import escape, table_lines
-from evalkit.report.tables import Grid
 from evalkit.run.store import RunStore
 
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"

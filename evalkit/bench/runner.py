@@ -27,8 +27,9 @@ from evalkit.core.model_info import resolve_model
 from evalkit.core.provenance import environment
 from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.json_types import JsonObject
+from evalkit.dsa.json_types import JsonObject, as_list, as_object
 from evalkit.engagement.check import check_arm
+from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.findings import ENGAGED, NOT_ENGAGED, UNKNOWN
 from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import warn_plain_http
@@ -117,11 +118,11 @@ def measure_arms(
     if not add:
         write_atomic(folder / "rounds.jsonl", "")
     write_atomic(folder / "facts.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    done = 1 + max((row["number"] for row in read_jsonl(folder / "rounds.jsonl")), default=-1)
+    done = 1 + max((row.number for row in _rounds(folder)), default=-1)
     turns = _added(engaged, bench, done) if add else _order(engaged, facts["baseline"], bench)
     for number, candidate, first in turns:
         measured = _round(candidate, bench, number, first)
-        append_jsonl(folder / "rounds.jsonl", [measured.row()])
+        append_jsonl(folder / "rounds.jsonl", [cast(JsonObject, measured.row())])
         failed = [t.error for t in measured.timings if t.error is not None]
         counts = f"{len(measured.timings)} requests, {len(failed)} failed"
         say(f"{candidate.arm.name}, round {number + 1}: {counts}")
@@ -137,7 +138,7 @@ def _earlier(folder: Path, facts: BenchFacts) -> dict[str, MeasuredArm]:
     old = _read_facts(path)
     if (old["bench"], old["baseline"]) != (facts["bench"], facts["baseline"]):
         raise EvalkitError(f"{folder}: another load was measured here: use another --out")
-    measured = {row["arm"] for row in read_jsonl(folder / "rounds.jsonl")}
+    measured = {row.arm for row in _rounds(folder)}
     return {entry["name"]: entry for entry in old["arms"] if entry["name"] in measured}
 
 
@@ -148,9 +149,18 @@ def _read_facts(path: Path) -> BenchFacts:
 
 def _checked(candidate: Candidate, others: Sequence[MeasuredArm], say: Say) -> MeasuredArm:
     """Facts of an arm with the check of its servers; one that cannot be reached is not engaged."""
+    checked = [
+        CheckedArm(
+            entry["name"],
+            entry["schedule"]["text"] or "",
+            {k: str(v) for k, v in as_object(entry["check"].get("probe")).items()},
+            tuple(map(as_object, as_list(entry["check"].get("servers")))),
+        )
+        for entry in others
+    ]
     check: JsonObject
     try:
-        check = check_arm(candidate.engine, candidate.arm, candidate.schedule, others).record()
+        check = check_arm(candidate.engine, candidate.arm, candidate.schedule, checked).record()
     except EvalkitError as error:
         check = {"verdict": NOT_ENGAGED, "reason": str(error)}
     say(f"{candidate.arm.name}: {check['verdict']}: {check['reason']}")
@@ -175,14 +185,17 @@ def stored(store: RunStore) -> tuple[BenchFacts, list[Round]]:
     path = store.path / "bench" / "facts.json"
     if not path.is_file():
         raise EvalkitError(f"{store.path}: no measurement here: run `evalkit bench RECIPE` first")
-    facts, rows = _read_facts(path), read_jsonl(store.path / "bench" / "rounds.jsonl")
-    rounds = [Round.of(cast(RoundRow, row)) for row in rows]
+    facts, rounds = _read_facts(path), _rounds(store.path / "bench")
     if not any(r.arm == facts["baseline"] for r in rounds):
         raise EvalkitError(
             f"{store.path}: the baseline {facts['baseline']} was not measured yet: start its server"
             " and run `evalkit bench RECIPE --add`"
         )
     return facts, rounds
+
+
+def _rounds(folder: Path) -> list[Round]:
+    return read_jsonl(folder / "rounds.jsonl", lambda row: Round.of(cast(RoundRow, row)))
 
 
 def _load_of(config: RunConfig, base_dir: Path) -> BenchConfig:

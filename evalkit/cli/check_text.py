@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from evalkit.config.arm import ArmConfig
@@ -12,7 +12,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
 from evalkit.engagement.check import check_arm, launch_of
-from evalkit.engagement.evidence import dialect_of
+from evalkit.engagement.evidence import CheckedArm, checked_arms, dialect_of
 from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
 from evalkit.engagement.server_info import ServerInfo, read_server
 from evalkit.engines.openai.api_keys import read_key
@@ -59,7 +59,7 @@ def check_lines(
         engine,
         chosen.model_copy(update={"server": server}),
         schedule,
-        _entries(out or Path("runs") / recipe.stem),
+        _probed(out or Path("runs") / recipe.stem),
     )
     yield from _check_lines(result)
     if result.verdict == NOT_ENGAGED:
@@ -112,6 +112,6 @@ def _engine_config(config: RunConfig) -> OpenAIServerConfig:
     return config.engine if isinstance(config.engine, OpenAIServerConfig) else OpenAIServerConfig()
 
 
-def _entries(directory: Path) -> Sequence[Mapping[str, object]]:
+def _probed(directory: Path) -> list[CheckedArm]:
     store = RunStore(directory)
-    return list(store.read_run()["arms"]) if store.exists else []
+    return checked_arms(store.read_run().arms) if store.exists else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -33,10 +32,10 @@ def overlap(
     Writes overlap.json and plots/overlap.png beside the run; `evalkit compare` shows them beside
     quality.
     """
+    from evalkit.analysis.overlap_record import write_overlap
     from evalkit.analysis.selection_overlap import measure, task_documents, text_documents
     from evalkit.config.run import RunConfig
     from evalkit.core.console import open_console
-    from evalkit.core.files import write_atomic
     from evalkit.core.recipe import load
     from evalkit.report.panels import overlap as show
     from evalkit.report.plots import heatmap
@@ -47,7 +46,7 @@ def overlap(
         raise EvalkitError("--text and --task both name the texts: give one of them")
     todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent)
     console = open_console()
-    result = measure(
+    record = measure(
         todo,
         lambda model: (
             text_documents(text, model, documents)
@@ -59,13 +58,12 @@ def overlap(
         on_document=lambda name: console.print(f"reading {name}", style="dim", markup=False),
     )
     folder = out or Path("runs") / recipe.stem
-    content = json.dumps(result, ensure_ascii=False, allow_nan=False)
-    write_atomic(folder / "overlap.json", content + "\n")
-    heatmap.save(show.maps(result), folder / "plots" / "overlap")
-    console.print(show.heading(result), markup=False)
-    show_grid(show.adjacent(result), console)
-    show_grid(show.arms(result), console)
-    for name in result["left_out"]:
+    write_overlap(folder, record)
+    heatmap.save(show.maps(record), folder / "plots" / "overlap")
+    console.print(show.heading(record), markup=False)
+    show_grid(show.adjacent(record), console)
+    show_grid(show.arms(record), console)
+    for name in record.left_out:
         console.print(f"· {name}: distilled indexers select otherwise, not measured", style="dim")
     console.print(f"records: {folder}", style="dim", highlight=False)
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from evalkit.run.plan import Plan
-    from evalkit.run.stopping_rule import Stopper
+    from evalkit.run.plan import RunPlan
+    from evalkit.run.runner import StoppingRule
     from evalkit.run.store import RunStore
 
 
@@ -56,13 +56,13 @@ def run(
     todo = plan(config, recipe.resolve().parent, limit)
     store = RunStore(out or Path("runs") / recipe.stem)
     console = open_console()
-    stopper = None
+    stopping = None
     if until_decided:
-        from evalkit.run.sequential_stopping import UntilDecided
+        from evalkit.run.sequential_stopping import SequentialStopping
 
-        stopper = UntilDecided(todo, store, question=question)
+        stopping = SequentialStopping(todo, store, question=question)
     with store.lock():
-        refused = _generate(todo, store, console, stopper)
+        refused = _generate(todo, store, console, stopping)
         score_run(store, todo.config.scoring)
     if not refused:
         _compare(store, None, console)
@@ -85,8 +85,7 @@ def score(
     from evalkit.run.store import RunStore
 
     store = RunStore(directory)
-    kept = store.read_run().get("scoring") or {}
-    scoring = override(kept, ScoringConfig, set_ or (), "scoring")
+    scoring = override(store.read_run().scoring, ScoringConfig, set_ or (), "scoring")
     with store.lock():
         counts = score_run(store, scoring)
     for arm, count in counts.items():
@@ -107,7 +106,7 @@ def compare(
 
 
 def _generate(
-    todo: Plan, store: RunStore, console: Console, stopper: Stopper | None = None
+    todo: RunPlan, store: RunStore, console: Console, stopping: StoppingRule | None = None
 ) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
     from evalkit.run.runner import run as generate
@@ -119,7 +118,7 @@ def _generate(
             progress.update(bar, advance=count, description=arm)
 
         try:
-            return generate(todo, store, on_answer=on_answer, stopper=stopper)
+            return generate(todo, store, on_answer=on_answer, stopping=stopping)
         except KeyboardInterrupt:
             progress.stop()
             raise EvalkitError(
@@ -138,7 +137,7 @@ def _compare(
     write_json(store, comparison)
     markdown.write(store, comparison)
     terminal.show(comparison, console)
-    names = [arm["name"] for arm in comparison.arms]
+    names = [arm.name for arm in comparison.arms]
     for path in heatmap_sheet.write(store, names, comparison.result.baseline):
         if path.suffix == ".png":
             console.print(f"heat map: {path}", style="dim", highlight=False)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TypeVar
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.json_fields import BadField
 from evalkit.dsa.files import replacing
+from evalkit.dsa.json_types import JsonObject, JsonValue
+
+T = TypeVar("T")
 
 
-def dumps(row: Mapping[str, Any]) -> str:
+def dumps(row: JsonObject) -> str:
     """One JSON line; lone surrogates are escaped so that any completion can be written."""
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
     try:
@@ -23,15 +27,15 @@ def dumps(row: Mapping[str, Any]) -> str:
     return text
 
 
-def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, parse: Callable[[JsonObject], T]) -> list[T]:
     """Every whole line of a record file; a torn last line (a kill while writing) is left out.
 
     Args:
         path: of the file; one that is not there has no lines.
-        fields: what every row has besides its sample_id, with the types.
+        parse: makes a record of an object, or raises BadField.
 
     Raises:
-        EvalkitError: a line in the middle is damaged; names file and line.
+        EvalkitError: a line in the middle is damaged; names file, line and field.
     """
     try:
         *lines, _torn = path.read_bytes().split(b"\n")
@@ -39,7 +43,7 @@ def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict
         return []
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
-    rows = []
+    records = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -47,16 +51,14 @@ def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict
             row = json.loads(line)
         except ValueError:
             raise EvalkitError(f"{path}:{number}: not JSON") from None
-        if not isinstance(row, dict) or not isinstance(row.get("sample_id"), str):
-            raise EvalkitError(f"{path}:{number}: no sample_id")
-        for key, type_ in (fields or {}).items():
-            if key not in row or not isinstance(row[key], type_) or isinstance(row[key], bool):
-                raise EvalkitError(f"{path}:{number}: no usable {key}")
-        rows.append(row)
-    return rows
+        try:
+            records.append(parse(row if isinstance(row, dict) else {}))
+        except BadField as error:
+            raise EvalkitError(f"{path}:{number}: no usable {error.field}") from None
+    return records
 
 
-def json_rows(path: Path) -> list[dict[str, Any]]:
+def json_rows(path: Path) -> list[dict[str, JsonValue]]:
     """Every whole line of a log; a torn last line is left out, and no file has no lines.
 
     Raises:
@@ -66,7 +68,7 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
         *lines, _torn = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    rows = []
+    rows: list[dict[str, JsonValue]] = []
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -78,7 +80,7 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def append_jsonl(path: Path, rows: Iterable[JsonObject]) -> None:
     """Append lines and sync them; a torn last line is cut off first."""
     data = "".join(dumps(row) + "\n" for row in rows).encode()
     if not data:
@@ -86,14 +88,14 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as handle:
-            _cut_torn_line(handle)
+            cut_torn_line(handle)
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
 
 
-def _cut_torn_line(handle: Any) -> None:
-    """Truncate a file after its last newline."""
+def cut_torn_line(handle: BinaryIO) -> None:
+    """Truncate a file that is open for writing after its last newline."""
     size = end = handle.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)
@@ -107,10 +109,33 @@ def _cut_torn_line(handle: Any) -> None:
     handle.truncate(0)
 
 
+def write_jsonl(path: Path, rows: Iterable[JsonObject]) -> None:
+    """Replace a record file atomically."""
+    write_atomic(path, "".join(dumps(row) + "\n" for row in rows))
+
+
+def read_object(path: Path) -> JsonObject:
+    """The one object of a JSON file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        EvalkitError: it cannot be read, or holds something else.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:
+        raise EvalkitError(f"{path}: damaged: {error}") from None
+    if not isinstance(data, dict):
+        raise EvalkitError(f"{path}: damaged: not a JSON object")
+    return data
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that readers see the old or the new one, never half of it."""
-    with writing(path), replacing(path) as fresh:
-        fresh.write_text(text, encoding="utf-8", newline="\n")
+    with writing(path), replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager

@@ -7,12 +7,14 @@ import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+
+from evalkit.core.json_fields import optional_fields
+from evalkit.dsa.json_types import JsonObject
 
 PACKAGES = ("dsa-evalkit", "torch", "transformers", "tokenizers", "numpy", "scipy", "wonderwords")
 
 
-def environment() -> dict[str, Any]:
+def environment() -> JsonObject:
     """Versions of what decides the numbers; no host name, no path, no user."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
@@ -24,8 +26,8 @@ def environment() -> dict[str, Any]:
 
 
 def with_guests(
-    facts: Mapping[str, Any], packages: Mapping[str, str], before: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    facts: JsonObject, packages: Mapping[str, str], before: JsonObject | None = None
+) -> JsonObject:
     """Facts of `environment` that also name the packages whose tasks, scorers … a run uses.
 
     Args:
@@ -33,7 +35,11 @@ def with_guests(
         packages: version by name; without any, nothing is added.
         before: facts of an earlier part of the run, whose packages stay.
     """
-    guests = {**(before or {}).get("guests", {}), **facts.get("guests", {}), **packages}
+    guests = {
+        **optional_fields(before or {}, "guests"),
+        **optional_fields(facts, "guests"),
+        **packages,
+    }
     return {**facts, **({"guests": guests} if guests else {})}
 
 
@@ -60,7 +66,7 @@ def _git(root: Path, *args: str) -> str:
     ).stdout.strip()
 
 
-def model_name(arm: Mapping[str, Any]) -> str:
-    """The checkpoint without the folders of a machine; empty where it is not known."""
-    model = str(arm.get("model") or "")
+def model_name(model: str | None) -> str:
+    """A checkpoint without the folders of a machine; empty where it is not known."""
+    model = model or ""
     return model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model

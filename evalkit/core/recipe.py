@@ -152,15 +152,15 @@ def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
     return parse(data, model, str(path))
 
 
-def override(data: dict[str, Any], model: type[R], changes: Sequence[str], where: str) -> R:
+def override(data: Mapping[str, object], model: type[R], changes: Sequence[str], where: str) -> R:
     """A section with changes such as ``mode=strict`` applied."""
-    data = dict(data)
+    changed = dict(data)
     for change in changes:
-        _apply(data, change)
-    return parse(data, model, where)
+        _apply(changed, change)
+    return parse(changed, model, where)
 
 
-def parse(data: dict[str, Any], model: type[R], where: str) -> R:
+def parse(data: Mapping[str, object], model: type[R], where: str) -> R:
     """Validate a dictionary as `model`; `where` names the source in errors.
 
     Names of an earlier version are taken, with a line on stderr each.
@@ -178,32 +178,33 @@ def parse(data: dict[str, Any], model: type[R], where: str) -> R:
     return section
 
 
-def canonical_hash(section: BaseModel | dict[str, Any]) -> str:
+def canonical_hash(section: BaseModel | Mapping[str, object]) -> str:
     """sha256 of the canonical JSON: key order, spacing and defaults written out do not matter."""
     data = section.model_dump(mode="json") if isinstance(section, BaseModel) else section
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _apply_all(data: dict[str, Any], overrides: Sequence[str]) -> None:
+def _apply_all(data: dict[str, object], overrides: Sequence[str]) -> None:
     """Apply overrides; one that changes a section's `kind` comes first and empties the section."""
     kinds = [text for text in overrides if text.partition("=")[0].strip().endswith(".kind")]
     for override in [*kinds, *(text for text in overrides if text not in kinds)]:
         _apply(data, override)
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def _apply(data: dict[str, object], override: str) -> None:
     """Set ``a.b=value`` in place; the value is TOML, or a bare string where it is not."""
     key, sep, raw = override.partition("=")
     if not sep or not key.strip():
         raise EvalkitError(f"--set {override}: write it as a.b=value")
     try:
         parsed = tomllib.loads(f"v = {raw}")
-        value = parsed["v"] if len(parsed) == 1 else raw  # more keys: a line break smuggled them in
+        # more keys: a line break smuggled them in
+        value: object = parsed["v"] if len(parsed) == 1 else raw
     except tomllib.TOMLDecodeError:
         value = raw
     *parents, last = [part.strip() for part in key.split(".")]
-    node: Any = data
+    node: object = data
     for part in parents:
         node = _child(node, part, override)
     if isinstance(node, list):
@@ -216,7 +217,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         raise EvalkitError(f"--set {override}: {'.'.join(parents)} is not a section")
 
 
-def _child(node: Any, part: str, override: str) -> Any:
+def _child(node: object, part: str, override: str) -> object:
     if isinstance(node, list):
         return node[_index(node, part, override)]
     if isinstance(node, dict):
@@ -224,7 +225,7 @@ def _child(node: Any, part: str, override: str) -> Any:
     raise EvalkitError(f"--set {override}: {part} is not in a section")
 
 
-def _index(node: list[Any], part: str, override: str) -> int:
+def _index(node: Sequence[object], part: str, override: str) -> int:
     """Position in a list by number, or by the `name` (or `kind`) of the entry."""
     if part.isdigit() and int(part) < len(node):
         return int(part)

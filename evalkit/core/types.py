@@ -1,10 +1,14 @@
-"""The nouns of an evaluation: Sample, Prompt, Completion, SampleScore. Frozen, plain data."""
+"""The nouns of an evaluation: Sample, Prompt, Completion. Frozen, plain data.
+
+What is kept of them on disk is in `evalkit.core.records`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+from evalkit.dsa.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Sample:
     cluster: str = ""
     stop: tuple[str, ...] = ()
     chat: bool = True
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: JsonObject = field(default_factory=dict)
     followup: Followup | None = None
 
 
@@ -107,27 +111,6 @@ class Completion:
     completion_tokens: int
     seconds: float
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SampleScore:
-    """The score of one completion.
-
-    Attributes:
-        sample_id: the sample scored.
-        task: its cell.
-        metric: the scorer.
-        score: in [0, 1]; a failed generation scores 0.
-        answer: the text that was scored.
-        flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
-    """
-
-    sample_id: str
-    task: str
-    metric: str
-    score: float
-    answer: str
-    flags: tuple[str, ...] = ()
 
 
 class Tokenizer(Protocol):

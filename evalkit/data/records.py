@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from evalkit.core import json_fields
 from evalkit.core.errors import EvalkitError
+from evalkit.core.json_fields import BadField, kind
+from evalkit.dsa.json_types import JsonObject, JsonValue
 
 MAX_LINE = 32 * 2**20
 """Bytes of one record at most; the longest real ones have about four million."""
@@ -18,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 
 
-class Lines(Protocol):
+class LineStream(Protocol):
     """The part of a binary stream that is used."""
 
     def readline(self, limit: int = -1, /) -> bytes:
@@ -26,12 +29,20 @@ class Lines(Protocol):
         ...
 
 
-class BadField(Exception):  # noqa: N818 - becomes a Problem, never leaves the loader
-    """A field that is not what it must be."""
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A line of a file that was read.
 
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(field, message)
-        self.field, self.message = field, message
+    Attributes:
+        file: as it is called in messages.
+        line: 1-based line or, in a JSON array, record; 0 for the file as a whole.
+    """
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +50,21 @@ class Problem:
     """What is wrong with one record.
 
     Attributes:
-        file: as it is called in messages.
-        line: 1-based line or, in a JSON array, record.
+        where: file and line.
         field: name of the field, empty for the record as a whole.
-        message: what is wrong.
+        message: what is wrong, and what was done about it.
     """
 
-    file: str
-    line: int
+    where: SourceLocation
     field: str
     message: str
 
     def __str__(self) -> str:
-        field = f"{self.field}: " if self.field else ""
-        return f"{self.file}:{self.line}: {field}{self.message}"
+        return ": ".join(part for part in (str(self.where), self.field, self.message) if part)
 
 
 def read_lines(
-    stream: Lines, file: str, parse: Callable[[Mapping[str, Any]], T]
+    stream: LineStream, file: str, parse: Callable[[JsonObject], T]
 ) -> tuple[list[tuple[int, T]], list[Problem]]:
     """Every record of a JSON-lines stream, and what is wrong with the others.
 
@@ -69,21 +77,20 @@ def read_lines(
         Line numbers with records, and problems.
     """
     records, problems = [], []
-    for number, line in _numbered(stream):
-        if line is None:
-            problems.append(Problem(file, number, "", f"longer than {MAX_LINE} bytes"))
+    for number, line, length in numbered_lines(stream):
+        where = SourceLocation(file, number)
+        if length > MAX_LINE:
+            problems.append(Problem(where, "", f"longer than {MAX_LINE} bytes"))
         elif line.strip():
-            found = parsed(line, file, number, parse)
-            if isinstance(found, Problem):
-                problems.append(found)
+            record = parsed(line, where, parse)
+            if isinstance(record, Problem):
+                problems.append(record)
             else:
-                records.append((number, found))
+                records.append((number, record))
     return records, problems
 
 
-def parsed(
-    text: bytes, file: str, number: int, parse: Callable[[Mapping[str, Any]], T]
-) -> T | Problem:
+def parsed(text: bytes, where: SourceLocation, parse: Callable[[JsonObject], T]) -> T | Problem:
     """One record from its JSON, or what is wrong with it."""
     try:
         data = decoded(text)
@@ -91,13 +98,14 @@ def parsed(
             raise BadField("", f"{kind(data)}, not an object")
         return parse(data)
     except BadField as error:
-        return Problem(file, number, error.field, error.message)
+        return Problem(where, error.field, error.message)
 
 
-def decoded(text: bytes) -> Any:
+def decoded(text: bytes) -> JsonValue:
     """Any JSON value; raises BadField (for the record as a whole)."""
     try:
-        return json.loads(text.decode("utf-8-sig"))
+        value: JsonValue = json.loads(text.decode("utf-8-sig"))
+        return value
     except UnicodeDecodeError as error:
         message = f"not UTF-8 (byte {error.start})"
     except json.JSONDecodeError as error:
@@ -112,35 +120,36 @@ def decoded(text: bytes) -> Any:
 def refuse(problems: Sequence[Problem]) -> None:
     """Raise EvalkitError naming the first problem and where the others are."""
     if problems:
-        others = [f"{p.line}{f' {p.field}' if p.field else ''}" for p in problems[1:6]]
+        others = [f"{p.where.line} {p.field}".strip() for p in problems[1:6]]
         more = f"; {len(problems) - 1} more: {', '.join(others)}" if others else ""
         raise EvalkitError(f"{problems[0]}{more}{' …' if len(problems) > 6 else ''}")
 
 
-def _numbered(stream: Lines) -> Iterator[tuple[int, bytes | None]]:
-    """Lines with their numbers; None for one that is too long."""
+def numbered_lines(stream: LineStream) -> Iterator[tuple[int, bytes, int]]:
+    """Number, content (nothing for a line that is longer than `MAX_LINE`) and length in bytes."""
     number = 0
     while line := stream.readline(MAX_LINE + 1):
         number += 1
-        if len(line) <= MAX_LINE:
-            yield number, line
-            continue
-        while line and not line.endswith(b"\n"):
-            line = stream.readline(2**20)
-        yield number, None
+        length = len(line)
+        if length > MAX_LINE:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(2**20)
+                length += len(line)
+            line = b""
+        yield number, line, length
 
 
-def text(data: Mapping[str, Any], field: str, *, empty: bool = True) -> str:
+def text(data: JsonObject, field: str, *, empty: bool = True) -> str:
     """A field that must hold text; raises BadField."""
-    value = _text(_value(data, field), field)
+    value = _text(json_fields.present(data, field), field)
     if not empty and not value.strip():
         raise BadField(field, "empty")
     return value
 
 
-def texts(data: Mapping[str, Any], field: str) -> tuple[str, ...]:
+def texts(data: JsonObject, field: str) -> tuple[str, ...]:
     """A field that must hold a list of texts, one at least; raises BadField."""
-    values = _value(data, field)
+    values = json_fields.present(data, field)
     if not isinstance(values, list):
         raise BadField(field, f"{kind(values)}, not a list of texts")
     if not values:
@@ -148,16 +157,16 @@ def texts(data: Mapping[str, Any], field: str) -> tuple[str, ...]:
     return tuple(_text(value, f"{field}[{i}]") for i, value in enumerate(values))
 
 
-def optional_texts(data: Mapping[str, Any], field: str) -> tuple[str, ...] | None:
+def optional_texts(data: JsonObject, field: str) -> tuple[str, ...] | None:
     """As `texts`; None where the field is null; it must be there."""
     if field in data and data[field] is None:
         return None
     return texts(data, field)
 
 
-def integer(data: Mapping[str, Any], field: str) -> int:
+def integer(data: JsonObject, field: str) -> int:
     """A field that must hold a whole number, 0 at least; raises BadField."""
-    value = _value(data, field)
+    value = json_fields.present(data, field)
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadField(field, f"{kind(value)}, not a whole number")
     if value < 0:
@@ -165,7 +174,7 @@ def integer(data: Mapping[str, Any], field: str) -> int:
     return value
 
 
-def one_of(data: Mapping[str, Any], field: str, choices: Sequence[str]) -> str:
+def one_of(data: JsonObject, field: str, choices: Sequence[str]) -> str:
     """A field that must hold one of some texts; raises BadField."""
     value = text(data, field)
     if value not in choices:
@@ -173,27 +182,10 @@ def one_of(data: Mapping[str, Any], field: str, choices: Sequence[str]) -> str:
     return value
 
 
-def _value(data: Mapping[str, Any], field: str) -> Any:
-    if field not in data:
-        raise BadField(field, "missing")
-    if data[field] is None:
-        raise BadField(field, "null")
-    return data[field]
-
-
-def _text(value: Any, field: str) -> str:
+def _text(value: JsonValue, field: str) -> str:
     if not isinstance(value, str):
         raise BadField(field, f"{kind(value)}, not text")
     if (match := _SURROGATE.search(value)) is not None:
         code = ord(match[0])
         raise BadField(field, f"a lone surrogate (U+{code:04X}) at character {match.start()}")
     return value
-
-
-def kind(value: object) -> str:
-    """The type of a JSON value in words."""
-    if isinstance(value, bool):
-        return "true or false"
-    kinds = ((str, "text"), (int, "a number"), (float, "a number"), (list, "a list"))
-    words = next((word for type_, word in kinds if isinstance(value, type_)), "an object")
-    return "null" if value is None else words

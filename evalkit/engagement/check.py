@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM, ServerConfig
@@ -17,6 +17,7 @@ from evalkit.dsa.engine_config.start_flags import refuse_flags
 from evalkit.dsa.json_types import as_object
 from evalkit.engagement import evidence
 from evalkit.engagement.behavioral_probe import continuations, probe_prompts
+from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.findings import ArmCheck, Finding
 from evalkit.engagement.returned_topk import decode, prove, request_body
 from evalkit.engagement.selection_settings import setting_findings
@@ -29,7 +30,7 @@ def check_arm(
     engine: OpenAIServerEngine,
     arm: ArmConfig,
     schedule: ReuseSchedule | None,
-    entries: Sequence[Mapping[str, object]] = (),
+    others: Sequence[CheckedArm] = (),
 ) -> ArmCheck:
     """All evidence about an arm's servers.
 
@@ -37,7 +38,7 @@ def check_arm(
         engine: with the arm's checkpoint loaded.
         arm: under test.
         schedule: of the arm; None for a model without indexers.
-        entries: arms of run.json, for comparison with the probes of others.
+        others: arms that were checked before, this one among them.
 
     Raises:
         EvalkitError: a server cannot be reached, or a log cannot be read.
@@ -50,7 +51,7 @@ def check_arm(
             info = read_server_info(client)
             servers.append(info)
             findings.append(evidence.model_finding(arm, engine.model, info))
-            findings += setting_findings(arm.name, info, entries)
+            findings += setting_findings(arm.name, info, others)
             if schedule is not None and engine.layout is not None:
                 findings += _schedule_findings(engine, arm, schedule, engine.layout.native, info)
                 findings += _selection_findings(
@@ -59,8 +60,8 @@ def check_arm(
     probe, deterministic = _probe(engine, arm, schedule, prompts)
     if probe and deterministic is not None:
         findings += evidence.probe_findings(
-            evidence.ProbedArm(arm.name, "" if schedule is None else str(schedule), probe),
-            evidence.probed_arms(entries),
+            CheckedArm(arm.name, "" if schedule is None else str(schedule), probe),
+            others,
             deterministic=deterministic,
             configured=any(f.what == "overrides" and f.holds for f in findings),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM
+from evalkit.core.records import ArmEntry
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import read
@@ -196,34 +197,33 @@ def _marker_findings(arm: ArmConfig, facts: LogFacts) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbedArm:
-    """An arm that was probed before.
+class CheckedArm:
+    """An arm that was checked before.
 
     Attributes:
         name: of the arm.
         schedule: as text.
-        continuations: by probe prompt.
+        continuations: by probe prompt; empty where it was not probed.
+        servers: what its servers reported, as the record of the check keeps it.
     """
 
     name: str
     schedule: str
     continuations: Mapping[str, str]
+    servers: Sequence[JsonObject] = ()
 
 
-def probed_arms(entries: Sequence[Mapping[str, object]]) -> list[ProbedArm]:
-    """Arms of run.json that hold continuations."""
-    arms = []
-    for entry in entries:
-        check, schedule = entry.get("check"), entry.get("schedule")
-        probe = check.get("probe") if isinstance(check, Mapping) else None
-        if isinstance(probe, Mapping) and probe:
-            text = schedule.get("text", "") if isinstance(schedule, Mapping) else ""
-            arms.append(ProbedArm(str(entry["name"]), str(text), probe))
-    return arms
+def checked_arms(entries: Sequence[ArmEntry]) -> list[CheckedArm]:
+    """Arms of run.json whose servers were checked."""
+    return [
+        CheckedArm(entry.name, entry.schedule_text or "", entry.check.probe, entry.check.servers)
+        for entry in entries
+        if entry.check is not None
+    ]
 
 
 def probe_findings(
-    probed: ProbedArm, others: Sequence[ProbedArm], *, deterministic: bool, configured: bool
+    probed: CheckedArm, others: Sequence[CheckedArm], *, deterministic: bool, configured: bool
 ) -> Iterator[Finding]:
     """Continuations beside those of other arms, and of this one before a restart.
 
@@ -244,8 +244,8 @@ def probe_findings(
 
 
 def _agreement_findings(
-    probed: ProbedArm,
-    other: ProbedArm,
+    probed: CheckedArm,
+    other: CheckedArm,
     agreed: ProbeAgreement,
     deterministic: bool,
     configured: bool,

@@ -6,9 +6,10 @@ schedule's. They are recorded with the server's report, and such an arm is not e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
+from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.findings import Finding
 from evalkit.engagement.server_info import ServerInfo
 
@@ -28,36 +29,28 @@ def selection_settings(settings: JsonObject, overrides: JsonObject) -> dict[str,
     return reported | {name: overrides[name] for name in OVERRIDDEN if name in overrides}
 
 
-def setting_findings(
-    arm: str, info: ServerInfo, entries: Sequence[Mapping[str, object]]
-) -> Iterator[Finding]:
+def setting_findings(arm: str, info: ServerInfo, others: Sequence[CheckedArm]) -> Iterator[Finding]:
     """One finding against the arm for every setting in which it differs from an arm before it.
 
     Args:
         arm: name.
         info: about its server.
-        entries: arms of run.json, with the reports of their servers.
+        others: arms checked before, with the reports of their servers.
     """
     own = selection_settings(info.settings, info.overrides or {})
-    for entry in entries:
-        if entry["name"] == arm:
+    for other in others:
+        if other.name == arm:
             continue
-        for server in _servers(entry):
+        for server in other.servers:
             if server.get("kind") != info.kind:
                 continue
             theirs = selection_settings(
                 as_object(server.get("settings")), as_object(server.get("overrides"))
             )
             for name in _different(own, theirs, told=info.overrides is not None):
-                values = f"{own.get(name)!r}, and {theirs.get(name)!r} on {entry['name']}"
+                values = f"{own.get(name)!r}, and {theirs.get(name)!r} on {other.name}"
                 text = f"{name} = {values}: it changes selections without being a schedule"
                 yield Finding("settings", False, text)
-
-
-def _servers(entry: Mapping[str, object]) -> Iterator[JsonObject]:
-    check = entry.get("check")
-    servers = check.get("servers") if isinstance(check, Mapping) else None
-    yield from (as_object(server) for server in servers or ())
 
 
 def _different(own: JsonObject, theirs: JsonObject, *, told: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evalkit.exporters.results import ArmResults
+    from evalkit.exporters.results import ScoredArm
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +19,4 @@ class ExportFormat:
         write: the files of one arm, below a folder; returns their paths.
     """
 
-    write: Callable[[ArmResults, Path], list[Path]]
+    write: Callable[[ScoredArm, Path], list[Path]]

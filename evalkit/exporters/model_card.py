@@ -8,20 +8,20 @@ points of 100, as both forms have them in published cards.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from evalkit.core.files import write_atomic
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.exporters.format import ExportFormat
-from evalkit.exporters.results import ArmResults, Cell
+from evalkit.exporters.results import ScoredArm, ScoredCell
 from evalkit.run.store import slug
 from evalkit.scorers import METRICS
 from evalkit.tasks.base import Dataset
 from evalkit.tasks.registry import kind_of
 
 
-def dataset(cell: Cell) -> Dataset:
+def dataset(cell: ScoredCell) -> Dataset:
     """The data set of a cell."""
     kind = kind_of(cell.name)
     if kind is not None and kind.dataset is not None:
@@ -29,22 +29,22 @@ def dataset(cell: Cell) -> Dataset:
     return Dataset(cell.name.partition("@")[0], cell.name, cell.name)
 
 
-def write(found: ArmResults, out: Path) -> list[Path]:
+def write(arm: ScoredArm, out: Path) -> list[Path]:
     """Write one arm."""
-    folder = out / slug(found.name)
-    name = found.model if found.model == found.name else f"{found.model} ({found.name})"
-    index = [{"name": name, "results": [_result(cell) for cell in found.cells]}]
+    folder = out / slug(arm.name)
+    name = arm.model if arm.model == arm.name else f"{arm.model} ({arm.name})"
+    index: list[JsonObject] = [{"name": name, "results": [_result(cell) for cell in arm.cells]}]
     files = [folder / "model-index.yaml"]
     write_atomic(files[0], _dumped({"model-index": index}))
-    entries = [_entry(cell, found) for cell in found.cells if dataset(cell).hub]
+    entries = [_entry(cell, arm) for cell in arm.cells if dataset(cell).hub]
     if entries:
         files.append(folder / "eval_results.yaml")
         write_atomic(files[1], _dumped(entries))
     return files
 
 
-def _result(cell: Cell) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"samples": len(cell.samples), "metric": cell.metric}
+def _result(cell: ScoredCell) -> JsonObject:
+    arguments: dict[str, JsonValue] = {"samples": len(cell.samples), "metric": cell.metric}
     if cell.stderr is not None:
         arguments["stderr"] = round(100 * cell.stderr, 2)
     if cell.errors:
@@ -63,13 +63,13 @@ def _result(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _entry(cell: Cell, found: ArmResults) -> dict[str, Any]:
-    own = dataset(cell)
+def _entry(cell: ScoredCell, arm: ScoredArm) -> JsonObject:
+    data = dataset(cell)
     return {
-        "dataset": {"id": own.type, "task_id": own.config},
+        "dataset": {"id": data.type, "task_id": data.config},
         "value": round(100 * cell.mean, 2),
-        "date": found.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "notes": f"{found.name}; {cell.metric} of {len(cell.samples)} samples",
+        "date": arm.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "notes": f"{arm.name}; {cell.metric} of {len(cell.samples)} samples",
     }
 
 
@@ -84,7 +84,7 @@ def _fields(data: Dataset) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _dumped(data: Any) -> str:
+def _dumped(data: JsonValue) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 

@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.run.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredSample:
     """One sample: its gold, the answer and the score."""
 
-    item: Mapping[str, Any]
-    row: Mapping[str, Any]
-    score: Mapping[str, Any]
+    item: ItemRow
+    row: SampleRow
+    score: ScoreRow
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ScoredCell:
     """One task as it was scored.
 
     Attributes:
@@ -35,13 +35,13 @@ class Cell:
 
     name: str
     metric: str
-    samples: tuple[Scored, ...]
+    samples: tuple[ScoredSample, ...]
     planned: int
 
     @property
     def scores(self) -> list[float]:
         """One number in [0, 1] per sample."""
-        return [float(sample.score["score"]) for sample in self.samples]
+        return [float(sample.score.score) for sample in self.samples]
 
     @property
     def mean(self) -> float:
@@ -60,11 +60,11 @@ class Cell:
     @property
     def errors(self) -> int:
         """Failed generations among the samples."""
-        return sum("error" in sample.score["flags"] for sample in self.samples)
+        return sum("error" in sample.score.flags for sample in self.samples)
 
 
 @dataclass(frozen=True, slots=True)
-class ArmResults:
+class ScoredArm:
     """One arm of a run.
 
     Attributes:
@@ -74,65 +74,62 @@ class ArmResults:
         date: when the scores were written.
     """
 
-    arm: Mapping[str, Any]
-    run: Mapping[str, Any]
-    cells: tuple[Cell, ...]
+    arm: ArmEntry
+    run: RunRecord
+    cells: tuple[ScoredCell, ...]
     date: datetime
 
     @property
     def name(self) -> str:
         """Of the arm."""
-        return str(self.arm["name"])
+        return self.arm.name
 
     @property
     def model(self) -> str:
         """The checkpoint without the folders of this machine; the arm's name if not known."""
-        model = str(self.arm.get("model") or "")
+        model = self.arm.model or ""
         return Path(model).name if Path(model).is_absolute() else model or self.name
 
 
-def results(store: RunStore, arm: str | None = None) -> Iterator[ArmResults]:
+def results(store: RunStore, arm: str | None = None) -> Iterator[ScoredArm]:
     """Every scored arm of a run, or the one named.
 
     Raises:
         EvalkitError: no run here, no such arm, or no scores.
     """
     run = store.read_run()
-    names = [entry["name"] for entry in run["arms"]]
-    if arm is not None and arm not in names:
-        raise EvalkitError(f"no arm {arm} in {store.path} ({', '.join(names)})")
+    if arm is not None and arm not in run.names:
+        raise EvalkitError(f"no arm {arm} in {store.path} ({', '.join(run.names)})")
     items = store.read_items()
-    found = [
+    scored = [
         _arm(store, run, entry, items)
-        for entry in run["arms"]
-        if arm in (None, entry["name"]) and store.read_scores(entry["name"])
+        for entry in run.arms
+        if arm in (None, entry.name) and store.read_scores(entry.name)
     ]
-    if not found:
+    if not scored:
         raise EvalkitError(f"{store.path}: no scores of {arm or 'any arm'}: run evalkit score")
-    yield from found
+    yield from scored
 
 
 def _arm(
-    store: RunStore,
-    run: Mapping[str, Any],
-    entry: Mapping[str, Any],
-    items: Mapping[str, Mapping[str, Any]],
-) -> ArmResults:
-    rows, scores = store.read_samples(entry["name"]), store.read_scores(entry["name"])
-    planned = {task["name"]: int(task["samples"]) for task in run["tasks"]}
-    cells: dict[str, list[Scored]] = {}
+    store: RunStore, run: RunRecord, entry: ArmEntry, items: Mapping[str, ItemRow]
+) -> ScoredArm:
+    rows, scores = store.read_samples(entry.name), store.read_scores(entry.name)
+    planned = {task.name: task.samples for task in run.tasks}
+    cells: dict[str, list[ScoredSample]] = {}
     for sample_id, item in items.items():
         if sample_id in scores and sample_id in rows:
-            cells.setdefault(item["task"], []).append(
-                Scored(item, rows[sample_id], scores[sample_id])
-            )
-    changed = (store.arm_dir(entry["name"]) / "scores.jsonl").stat().st_mtime
-    return ArmResults(
+            sample = ScoredSample(item, rows[sample_id], scores[sample_id])
+            cells.setdefault(item.task, []).append(sample)
+    changed = (store.arm_dir(entry.name) / "scores.jsonl").stat().st_mtime
+    return ScoredArm(
         entry,
         run,
         tuple(
-            Cell(name, found[0].item["metric"], tuple(found), planned.get(name, len(found)))
-            for name, found in cells.items()
+            ScoredCell(
+                name, samples[0].item.metric, tuple(samples), planned.get(name, len(samples))
+            )
+            for name, samples in cells.items()
         ),
         datetime.fromtimestamp(changed, UTC),
     )

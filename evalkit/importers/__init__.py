@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evalkit.importers.common.import_report import ImportReport
-    from evalkit.importers.common.records import Reading
+    from evalkit.importers.common.predictions import PredictionSet
     from evalkit.run.store import RunStore
 
 __all__ = ["FORMATS", "ImportFormat", "import_predictions"]
@@ -53,30 +53,30 @@ def import_predictions(
             format's package has a fault.
     """
     from evalkit.importers.common.add_arm import add_arm
-    from evalkit.importers.common.records import Reading
+    from evalkit.importers.common.predictions import PredictionSet
 
     format_record = FORMATS[format_]
     if not arm.strip():
         raise EvalkitError("an arm needs a name")
-    reading = Reading()
+    predictions = PredictionSet()
     with running(FORMATS.package(format_)):
-        format_record.read(path, reading)
-    if not any(reading.slots.values()):
-        raise EvalkitError(f"{path}: no record in it{_first(reading)}")
+        format_record.read(path, predictions)
+    if not any(predictions.lines.values()):
+        raise EvalkitError(f"{path}: no record in it{_first(predictions)}")
     with store.lock():
         return add_arm(
             format_,
             path.name,
             arm,
             store,
-            reading,
+            predictions,
             allow_partial=allow_partial,
             packages=FORMATS.packages([format_]),
         )
 
 
-def _first(reading: Reading) -> str:
-    problems = reading.problems
+def _first(predictions: PredictionSet) -> str:
+    problems = predictions.problems
     if not problems:
         return ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

@@ -14,17 +14,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import MAX_LINE, BadField
+from evalkit.core.json_fields import BadField
+from evalkit.data.records import MAX_LINE, SourceLocation
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.importers import longbench_v2
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
-from evalkit.importers.common.records import Reading, Record, Row, Where
+from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 from evalkit.tasks.longbench.facts import tasks
 from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.ruler.config import NAMES
@@ -34,20 +35,20 @@ LISTS = ("answers", "all_classes")
 _LITERAL = re.compile(r"""\s*,?\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read one csv, or all below a folder (a folder for every task or length).
 
     Raises:
         EvalkitError: there is none, or it cannot be read.
     """
     owner: dict[str, str] = {}
-    for file, name in found(path, "predictions.csv", WHAT):
+    for file, name in files_of(path, "predictions.csv", WHAT):
         length = _length(file)
-        for row in _rows(file, name, reading):
+        for row in _rows(file, name, predictions):
             try:
                 record = _one(row, length)
             except BadField as error:
-                reading.problem(row.where, error.field, f"{error.message}; left out")
+                predictions.problem(row.where, error.field, f"{error.message}; left out")
                 _keep_place(row, length)
                 continue
             if owner.setdefault(record.task, name) != name:
@@ -55,7 +56,7 @@ def read(path: Path, reading: Reading) -> None:
                 raise EvalkitError(
                     f"{path}: {both} both have {record.task}: name the folder of one run"
                 )
-            reading.add(record)
+            predictions.add(record)
 
 
 def texts(value: str, name: str) -> list[str]:
@@ -76,7 +77,7 @@ def texts(value: str, name: str) -> list[str]:
     return parts
 
 
-def _rows(file: Path, name: str, reading: Reading) -> Iterator[Row]:
+def _rows(file: Path, name: str, predictions: PredictionSet) -> Iterator[FieldReader]:
     """The rows of a csv; one that cannot be parsed is noted."""
     try:
         with (
@@ -88,21 +89,21 @@ def _rows(file: Path, name: str, reading: Reading) -> Iterator[Row]:
             if "predicted_answer" not in head:
                 raise EvalkitError(f"{file}: no column predicted_answer in the first line")
             while True:
-                where = Where(name, lines.line_num + 1)
+                where = SourceLocation(name, lines.line_num + 1)
                 try:
                     cells = next(lines, None)
                 except csv.Error as error:
-                    reading.problem(where, "", f"not CSV: {error}; left out")
+                    predictions.problem(where, "", f"not CSV: {error}; left out")
                     continue
                 if cells is None:
                     return
                 if len(cells) != len(head):
                     text = f"{len(cells)} cells for {len(head)} columns; left out"
-                    reading.problem(where, "", text)
+                    predictions.problem(where, "", text)
                     continue
                 digest = hashlib.sha256(repr(cells).encode("utf-8", "surrogatepass")).hexdigest()
                 data = dict(zip(head, cells, strict=True))
-                yield Row(data, where, reading, digest=digest)
+                yield FieldReader(data, where, predictions, digest=digest)
     except OSError as error:
         raise EvalkitError(f"{file}: cannot be read: {error.strerror or error}") from None
 
@@ -117,25 +118,25 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _one(row: Row, length: int | None) -> Record:
-    prediction = benchmark_facts.prediction_of(row, "predicted_answer")
+def _one(row: FieldReader, length: int | None) -> Prediction:
+    answer = benchmark_facts.answer_of(row, "predicted_answer")
     task = _task(row)
     if task == longbench_v2.ZERO_SHOT:
-        return longbench_v2.one(task, row, prediction)
+        return longbench_v2.one(task, row, answer)
     if task == "kamradt":
-        return _needle(row, prediction, length)
+        return _needle(row, answer, length)
     if task in NAMES:
         cell = benchmark_facts.ruler_cell(task, length)
-        answers = tuple(texts(row.text("answer"), "answer"))
+        references = tuple(texts(row.text("answer"), "answer"))
         meta = {} if length is None else {"length": length}
         metric = benchmark_facts.ruler_metric(task)
-        return benchmark_facts.record(
-            cell, row, prediction, answers, metric, None, meta, gold="answer"
+        return benchmark_facts.prediction(
+            cell, row, answer, references, metric, None, meta, gold="answer"
         )
     base = benchmark_facts.longbench_base(_plain(task))
     if base is None:
         raise BadField("task", f"{task[:40]!r} is no task of LongBench or RULER")
-    return _longbench(base, row, prediction, e=_plain(task) != base)
+    return _longbench(base, row, answer, e=_plain(task) != base)
 
 
 def _plain(task: str) -> str:
@@ -143,29 +144,30 @@ def _plain(task: str) -> str:
     return f"{task.removesuffix('-e')}_e" if task.endswith("-e") else task
 
 
-def _task(row: Row) -> str:
+def _task(row: FieldReader) -> str:
     if "choice_A" in row.data:
         return longbench_v2.ZERO_SHOT
     return "kamradt" if "needle" in row.data else row.text("task")
 
 
-def _longbench(base: str, row: Row, prediction: str | None, *, e: bool) -> Record:
-    data: dict[str, Any] = {k: v for k, v in row.data.items() if k not in (*LISTS, "length")}
+def _longbench(base: str, row: FieldReader, answer: str | None, *, e: bool) -> Prediction:
+    data: dict[str, JsonValue] = {k: v for k, v in row.data.items() if k not in (*LISTS, "length")}
     for column in LISTS:
         if row.data.get(column, "") not in ("", "None"):
             data[column] = texts(row.text(column), column)
     words = str(row.data.get("length", ""))
     if re.fullmatch(r"\d{1,9}", words):
         data["length"] = int(words)
-    fields = Row(data, row.where, row.reading, digest=row.digest)
-    found = benchmark_facts.longbench(base, fields, prediction, None, e=e)
+    fields = FieldReader(data, row.where, row.predictions, digest=row.digest)
+    prediction = benchmark_facts.longbench(base, fields, answer, None, e=e)
     identity = row.data.get("_id")
     if not identity:
-        return found
-    return replace(found, alias=str(identity), meta={**found.meta, "_id": str(identity)})
+        return prediction
+    meta = {**prediction.meta, "_id": str(identity)}
+    return replace(prediction, alias=str(identity), meta=meta)
 
 
-def _needle(row: Row, prediction: str | None, length: int | None) -> Record:
+def _needle(row: FieldReader, answer: str | None, length: int | None) -> Prediction:
     text = row.text("needle_depth")
     try:
         depth = float(text)
@@ -174,11 +176,11 @@ def _needle(row: Row, prediction: str | None, length: int | None) -> Record:
     if not 0 <= depth <= 100:
         raise BadField("needle_depth", f"{text[:20]!r}, not a percentage")
     references = benchmark_facts.needle_references(row.text("needle"), row)
-    meta: dict[str, Any] = {"depth": depth} | ({} if length is None else {"length": length})
+    meta: JsonObject = {"depth": depth, **({} if length is None else {"length": length})}
     cell = benchmark_facts.ruler_cell("kamradt", length)
     key, metric = f"{depth:g}/1", "needle_phrases"
-    return benchmark_facts.record(
-        cell, row, prediction, references, metric, key, meta, gold="needle"
+    return benchmark_facts.prediction(
+        cell, row, answer, references, metric, key, meta, gold="needle"
     )
 
 
@@ -200,13 +202,13 @@ def _length(file: Path) -> int | None:
     return None
 
 
-def _keep_place(row: Row, length: int | None) -> None:
+def _keep_place(row: FieldReader, length: int | None) -> None:
     """A row without usable gold keeps its position where its task can be told."""
     task = row.data.get("task", "")
     if task in NAMES:
-        row.reading.hole(benchmark_facts.ruler_cell(task, length), row.where)
+        row.predictions.add_unusable(benchmark_facts.ruler_cell(task, length), row.where)
     elif task in tasks():
-        row.reading.hole(cell(task), row.where)
+        row.predictions.add_unusable(cell(task), row.where)
 
 
 FORMAT = ImportFormat(read)

@@ -10,12 +10,13 @@ import re
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import BadField, kind
+from evalkit.core.json_fields import BadField, kind
+from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
-from evalkit.importers.common.records import Reading, Record, Row, Where
+from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 from evalkit.tasks.ruler.config import NAMES
 
 WHAT = "sample logs (samples_<task>_<date>.jsonl)"
@@ -30,33 +31,35 @@ RULER_TASKS = {
 _LOG = re.compile(r"samples_(?P<task>.+)_(?P<date>[^_]+)")
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read one log, or the newest log of every task in a folder.
 
     Raises:
         EvalkitError: there is none of a task that we can score, or a file cannot be read.
     """
     logs: dict[str, tuple[str, Path, str]] = {}
-    for file, name in found(path, "samples_*.jsonl", WHAT):
+    for file, name in files_of(path, "samples_*.jsonl", WHAT):
         match = _LOG.fullmatch(file.stem)
         task = match["task"] if match else ""
         if match is None or not known(task):
-            reading.problem(Where(name), "", f"no metric of ours for the task {task!r}; left out")
+            predictions.problem(
+                SourceLocation(name), "", f"no metric of ours for the task {task!r}; left out"
+            )
             continue
         log = (match["date"], file, name)
         if task in logs:
             older = min(log, logs[task])
-            reading.notes.append(f"{older[2]} is left out: there is a newer log of {task}")
+            predictions.notes.append(f"{older[2]} is left out: there is a newer log of {task}")
         logs[task] = max(log, logs.get(task, log))
     if not logs:
         raise EvalkitError(f"{path}: no sample log of a LongBench or RULER task")
     for task, (_, file, name) in logs.items():
-        for row in rows(file, name, reading):
-            if isinstance(row, Row):
+        for row in rows(file, name, predictions):
+            if isinstance(row, FieldReader):
                 try:
-                    reading.add(_one(task, row))
+                    predictions.add(_one(task, row))
                 except BadField as error:
-                    reading.problem(row.where, error.field, f"{error.message}; left out")
+                    predictions.problem(row.where, error.field, f"{error.message}; left out")
 
 
 def known(task: str) -> bool:
@@ -69,20 +72,20 @@ def _longbench(task: str) -> str | None:
     return benchmark_facts.longbench_base(name) if name != task else None
 
 
-def _one(task: str, row: Row) -> Record:
+def _one(task: str, row: FieldReader) -> Prediction:
     key = str(row.integer("doc_id"))
     doc = row.within("doc")
-    prediction = _response(row)
+    answer = _response(row)
     base = _longbench(task)
     if base is not None:
         e = task.endswith("_e")  # positions within a length bin; doc_id runs over all
-        return benchmark_facts.longbench(base, doc, prediction, None if e else key, e=e)
+        return benchmark_facts.longbench(base, doc, answer, None if e else key, e=e)
     ruler = RULER_TASKS[task]
     length = doc.optional_integer("max_length")
-    return benchmark_facts.record(
+    return benchmark_facts.prediction(
         benchmark_facts.ruler_cell(ruler, length),
         doc,
-        prediction,
+        answer,
         doc.texts("outputs"),
         benchmark_facts.ruler_metric(ruler),
         key,
@@ -91,7 +94,7 @@ def _one(task: str, row: Row) -> Record:
     )
 
 
-def _response(row: Row) -> str | None:
+def _response(row: FieldReader) -> str | None:
     """The first text of the first request; None, with a problem noted, where there is none."""
     try:
         value = row.value("resps")
@@ -101,9 +104,9 @@ def _response(row: Row) -> str | None:
             value = value[0]
         if not isinstance(value, str):
             raise BadField("resps", f"{kind(value)}, not a generated text")
-        return Row({"resps": value}, row.where, row.reading).text("resps")
+        return FieldReader({"resps": value}, row.where, row.predictions).text("resps")
     except BadField as error:
-        row.reading.problem(row.where, error.field, f"{error.message}; counted as an error")
+        row.predictions.problem(row.where, error.field, f"{error.message}; counted as an error")
         return None
 
 

@@ -9,19 +9,20 @@ import difflib
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import BadField
+from evalkit.core.json_fields import BadField
+from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
-from evalkit.importers.common.records import Reading, Row, Where
+from evalkit.importers.common.predictions import FieldReader, PredictionSet
 from evalkit.tasks.longbench.facts import tasks
 from evalkit.tasks.longbench.suites import cell
 
 WHAT = "LongBench's predictions (<task>.jsonl)"
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read a folder, or the file of one task.
 
     Raises:
@@ -29,35 +30,34 @@ def read(path: Path, reading: Reading) -> None:
     """
     extended = "pred_e" in (path.name, path.parent.name)
     seen: set[str] = set()
-    for file, name in found(path, "*.jsonl", WHAT):
+    for file, name in files_of(path, "*.jsonl", WHAT):
         base = benchmark_facts.longbench_base(file.stem)
         if base is None:
             near = difflib.get_close_matches(file.stem, tasks(), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            reading.problem(Where(name), "", f"no task of LongBench{hint}; left out")
+            predictions.problem(SourceLocation(name), "", f"no task of LongBench{hint}; left out")
             continue
         e = extended or file.stem != base
         task = f"{base} of LongBench-E" if e else base
         if task in seen:
             raise EvalkitError(f"{path}: two files of the task {task}: name the folder of one run")
         seen.add(task)
-        _read_task(file, name, base, reading, e=e)
+        _read_task(file, name, base, predictions, e=e)
     if not seen:
         raise EvalkitError(f"{path}: no file of a LongBench task")
 
 
-def _read_task(file: Path, name: str, base: str, reading: Reading, *, e: bool) -> None:
-    for row in rows(file, name, reading):
-        where = row.where if isinstance(row, Row) else row
+def _read_task(file: Path, name: str, base: str, predictions: PredictionSet, *, e: bool) -> None:
+    for row in rows(file, name, predictions):
         try:
-            if isinstance(row, Row):
-                prediction = benchmark_facts.prediction_of(row, "pred")
-                reading.add(benchmark_facts.longbench(base, row, prediction, None, e=e))
+            if isinstance(row, FieldReader):
+                answer = benchmark_facts.answer_of(row, "pred")
+                predictions.add(benchmark_facts.longbench(base, row, answer, None, e=e))
                 continue
         except BadField as error:
-            reading.problem(where, error.field, f"{error.message}; left out")
+            predictions.problem(row.where, error.field, f"{error.message}; left out")
         if not e:  # which cell of LongBench-E the line belongs to is not known
-            reading.hole(cell(base), where)
+            predictions.add_unusable(cell(base), row.where)
 
 
 FORMAT = ImportFormat(read)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.json_fields import BadField
 from evalkit.data import cards
-from evalkit.data.records import BadField
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
-from evalkit.importers.common.records import Reading, Record, Row
+from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 from evalkit.tasks.longbench_v2.slices import FACETS, LETTERS
 
 WHAT = "a results file of LongBench v2 (*.jsonl)"
@@ -24,25 +24,25 @@ ZERO_SHOT = "longbench-v2/0shot"
 _MODE = re.compile(r".*_(?P<mode>cot|no_context|rag_\d+)")
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read a results file, or a folder that holds one.
 
     Raises:
         EvalkitError: there is none or more than one, or it cannot be read.
     """
-    files = found(path, "*.jsonl", WHAT)
+    files = files_of(path, "*.jsonl", WHAT)
     if len(files) > 1:
         names = ", ".join(name for _, name in files[:4])
         raise EvalkitError(f"{path}: {len(files)} results files ({names} …): name one of them")
     file, name = files[0]
     task = cell_of(file.stem)
-    for row in rows(file, name, reading):
-        if not isinstance(row, Row):
+    for row in rows(file, name, predictions):
+        if not isinstance(row, FieldReader):
             continue
         try:
-            reading.add(one(task, row, benchmark_facts.prediction_of(row, "response")))
+            predictions.add(one(task, row, benchmark_facts.answer_of(row, "response")))
         except BadField as error:
-            reading.problem(row.where, error.field, f"{error.message}; left out")
+            predictions.problem(row.where, error.field, f"{error.message}; left out")
 
 
 def cell_of(name: str) -> str:
@@ -51,18 +51,18 @@ def cell_of(name: str) -> str:
     return f"{ZERO_SHOT}_{match['mode']}" if match else ZERO_SHOT
 
 
-def one(task: str, row: Row, prediction: str | None) -> Record:
-    """A record of LongBench v2."""
-    answer = row.text("answer").strip()
-    if answer not in LETTERS:
-        raise BadField(row.name("answer"), f"{answer[:20]!r}, not one of A, B, C and D")
+def one(task: str, row: FieldReader, answer: str | None) -> Prediction:
+    """A prediction of LongBench v2."""
+    gold = row.text("answer").strip()
+    if gold not in LETTERS:
+        raise BadField(row.name("answer"), f"{gold[:20]!r}, not one of A, B, C and D")
     key = row.text("_id")
     meta = {"_id": key} | {f: row.text(f) for f in FACETS if row.data.get(f) is not None}
-    row.reading.expected.setdefault(task, cards.load("longbench_v2").counts["questions"])
-    found = benchmark_facts.record(
-        task, row, prediction, (answer,), "choice", key, meta, gold="answer"
+    row.predictions.expected.setdefault(task, cards.load("longbench_v2").counts["questions"])
+    prediction = benchmark_facts.prediction(
+        task, row, answer, (gold,), "choice", key, meta, gold="answer"
     )
-    return replace(found, alias=key)
+    return replace(prediction, alias=key)
 
 
 FORMAT = ImportFormat(read)

@@ -7,57 +7,55 @@ Fields ``context_length``, ``depth_percent``, ``version``, ``needle``, ``model_r
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import BadField
+from evalkit.core.json_fields import BadField
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows, whole
-from evalkit.importers.common.records import Reading, Record, Row
+from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 
 WHAT = "needle results (*.json, or one *.jsonl)"
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read a folder, a jsonl or one result.
 
     Raises:
         EvalkitError: there is nothing, a file cannot be read, or the results are of several models.
     """
     models: dict[str, str] = {}
-    for file, name in found(path, "*.json*", WHAT):
+    for file, name in files_of(path, "*.json*", WHAT):
         one = file.suffix == ".json"
-        for row in [whole(file, name, reading)] if one else rows(file, name, reading):
-            if not isinstance(row, Row):
+        for row in [whole(file, name, predictions)] if one else rows(file, name, predictions):
+            if not isinstance(row, FieldReader):
                 continue
             try:
-                reading.add(_one(row))
+                predictions.add(_one(row))
             except BadField as error:
-                reading.problem(row.where, error.field, f"{error.message}; left out")
+                predictions.problem(row.where, error.field, f"{error.message}; left out")
             models.setdefault(str(row.data.get("model"))[:80], str(row.where))
     if len(models) > 1:
-        told = ", ".join(f"{model} in {where}" for model, where in list(models.items())[:3])
+        first = ", ".join(f"{model} in {where}" for model, where in list(models.items())[:3])
         raise EvalkitError(
-            f"{path}: results of {len(models)} models ({told}): import one at a time"
+            f"{path}: results of {len(models)} models ({first}): import one at a time"
         )
 
 
-def _one(row: Row) -> Record:
+def _one(row: FieldReader) -> Prediction:
     length, depth = row.integer("context_length"), row.number("depth_percent")
     if length < 1 or not 0 <= depth <= 100:
         field = "context_length" if length < 1 else "depth_percent"
         raise BadField(row.name(field), "out of range")
     version = row.optional_integer("version") or 1
     references = benchmark_facts.needle_references(row.text("needle"), row)
-    extra: dict[str, Any] = {}
-    if row.data.get("score") is not None:
-        extra["judge_score"] = row.number("score")
-    return benchmark_facts.record(
+    judged = row.data.get("score") is not None
+    extra = {"judge_score": row.number("score")} if judged else {}
+    return benchmark_facts.prediction(
         f"kamradt@{length}",
         row,
-        benchmark_facts.prediction_of(row, "model_response"),
+        benchmark_facts.answer_of(row, "model_response"),
         references,
         "needle_phrases",
         f"{depth:g}/{version}",

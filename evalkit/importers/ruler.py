@@ -11,29 +11,30 @@ from dataclasses import replace
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import BadField
+from evalkit.core.json_fields import BadField
+from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import found
+from evalkit.importers.common.files import files_of
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
-from evalkit.importers.common.records import Hole, Reading, Record, Row, Where
+from evalkit.importers.common.predictions import FieldReader, Line, Prediction, PredictionSet
 from evalkit.tasks.ruler.config import NAMES
 
 WHAT = "RULER's predictions (<task>.jsonl)"
 _CHUNK = re.compile(r"(?P<task>.+?)(?:-(?P<chunk>\d{1,6}))?")
 
 
-def read(path: Path, reading: Reading) -> None:
+def read(path: Path, predictions: PredictionSet) -> None:
     """Read a folder of one length or of several, or one file.
 
     Raises:
         EvalkitError: nothing of RULER is there, or a file cannot be read.
     """
     cells: dict[str, list[tuple[int, Path, str]]] = {}
-    for file, name in found(path, "*.jsonl", WHAT):
+    for file, name in files_of(path, "*.jsonl", WHAT):
         match = _CHUNK.fullmatch(file.stem)
         if match is None or match["task"] not in NAMES:
-            reading.problem(Where(name), "", "no task of RULER; left out")
+            predictions.problem(SourceLocation(name), "", "no task of RULER; left out")
             continue
         cell = benchmark_facts.ruler_cell(match["task"], length_of(file))
         chunk = -1 if match["chunk"] is None else int(match["chunk"])
@@ -46,10 +47,12 @@ def read(path: Path, reading: Reading) -> None:
             names = ", ".join(name for _, _, name in sorted(parts))
             raise EvalkitError(f"{path}: several files of {cell} ({names}): name one run's folder")
         if "@" not in cell:
-            reading.notes.append(f"the length of {cell} is not known: no folder is named after it")
+            predictions.notes.append(
+                f"the length of {cell} is not known: no folder is named after it"
+            )
         for _, file, name in sorted(parts):
-            _read_part(file, name, cell, reading)
-        reading.slots[cell] = keyed(reading.slots.get(cell, []))
+            _read_part(file, name, cell, predictions)
+        predictions.lines[cell] = keyed(predictions.lines.get(cell, []))
 
 
 def length_of(file: Path) -> int | None:
@@ -58,44 +61,44 @@ def length_of(file: Path) -> int | None:
     return next((int(n) for n in names if re.fullmatch(r"[1-9]\d{1,8}", n)), None)
 
 
-def keyed(slots: list[Record | Hole]) -> list[Record | Hole]:
-    """Records with their index as key, or without where it is none.
+def keyed(lines: list[Line]) -> list[Line]:
+    """Predictions with their index as key, or without where it is none.
 
     A script of RULER wrote offsets in the text in its place; different samples then share one.
     """
     answers: dict[str | None, tuple[str, ...]] = {}
-    for slot in slots:
-        if isinstance(slot, Record):
-            same = answers.setdefault(slot.key, slot.references) == slot.references
-            if slot.key is None or not same:
+    for line in lines:
+        if isinstance(line, Prediction):
+            same = answers.setdefault(line.key, line.references) == line.references
+            if line.key is None or not same:
                 break
     else:
-        return slots
-    return [replace(slot, key=None) if isinstance(slot, Record) else slot for slot in slots]
+        return lines
+    return [replace(line, key=None) if isinstance(line, Prediction) else line for line in lines]
 
 
-def _read_part(file: Path, name: str, cell: str, reading: Reading) -> None:
-    reading.slots.setdefault(cell, [])
-    for row in rows(file, name, reading):
-        if not isinstance(row, Row):
-            reading.hole(cell, row)
+def _read_part(file: Path, name: str, cell: str, predictions: PredictionSet) -> None:
+    predictions.lines.setdefault(cell, [])
+    for row in rows(file, name, predictions):
+        if not isinstance(row, FieldReader):
+            predictions.add_unusable(cell, row.where)
             continue
         try:
-            reading.add(_one(row, cell))
+            predictions.add(_one(row, cell))
         except BadField as error:
-            reading.problem(row.where, error.field, f"{error.message}; left out")
-            reading.hole(cell, row.where)
+            predictions.problem(row.where, error.field, f"{error.message}; left out")
+            predictions.add_unusable(cell, row.where)
 
 
-def _one(row: Row, cell: str) -> Record:
+def _one(row: FieldReader, cell: str) -> Prediction:
     task, _, length = cell.partition("@")
     index = row.optional_integer("index")
-    prediction = benchmark_facts.prediction_of(row, "pred")
+    answer = benchmark_facts.answer_of(row, "pred")
     meta = {"length": int(length)} if length else {}
     key = None if index is None else str(index)
     metric = benchmark_facts.ruler_metric(task)
-    return benchmark_facts.record(
-        cell, row, prediction, row.texts("outputs"), metric, key, meta, gold="outputs"
+    return benchmark_facts.prediction(
+        cell, row, answer, row.texts("outputs"), metric, key, meta, gold="outputs"
     )
 
 

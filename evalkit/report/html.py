@@ -5,21 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.core.grid import Grid
 from evalkit.core.provenance import model_name
 from evalkit.report import verdict_text
 from evalkit.report.panels import PANELS
 from evalkit.report.panels.base import Section
 from evalkit.report.plots.style import inline_svg, page_colours
 from evalkit.report.provenance import grids
-from evalkit.report.sample_browser import KEEP_ALL, samples, script_json
-from evalkit.report.tables import Grid, notes, summary
+from evalkit.report.sample_browser import KEEP_ALL, BrowserData, samples
+from evalkit.report.tables import notes, summary
 from evalkit.run.store import RunStore
 
 BADGES = {"no worse": "good", "worse": "bad", "undecided": "open", "baseline": "base"}
@@ -69,7 +68,7 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
     ]
     run = store.read_run()
     digest = base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
-    recipe = None if public else json.dumps(run.get("recipe") or {}, indent=1, ensure_ascii=False)
+    recipe = None if public else json.dumps(run.recipe, indent=1, ensure_ascii=False)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.from_string(template).render(
         title=_title(comparison),
@@ -84,7 +83,7 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
         summary=summary(comparison),
         notes=notes(comparison),
         parts=parts,
-        browser=None if data is None else script_json(data),
+        browser=None if data is None else data.script(),
         browser_lead="" if data is None else _browser_lead(data),
         provenance=grids(run, comparison),
         recipe=recipe,
@@ -94,19 +93,20 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
 
 def _without_messages(comparison: RunComparison) -> RunComparison:
     """Without what servers and people wrote: it may name a machine."""
-    arms = tuple({k: v for k, v in arm.items() if k != "note"} for arm in comparison.arms)
+    arms = tuple(replace(arm, note="") for arm in comparison.arms)
     return replace(comparison, arms=arms, failures={})
 
 
 def _title(comparison: RunComparison) -> str:
-    models = list(dict.fromkeys(name for arm in comparison.arms if (name := model_name(arm))))
+    names = [model_name(arm.model) for arm in comparison.arms]
+    models = list(dict.fromkeys(filter(None, names)))
     return f"Index reuse: {', '.join(models)}" if models else "Comparison of arms"
 
 
 def _subtitle(comparison: RunComparison) -> str:
-    tasks = [task["name"] for task in comparison.tasks]
+    tasks = [task.name for task in comparison.tasks]
     shown = ", ".join(tasks[:6]) + (f" and {len(tasks) - 6} more" if len(tasks) > 6 else "")
-    planned = sum(task["samples"] for task in comparison.tasks)
+    planned = sum(task.samples for task in comparison.tasks)
     return f"{len(comparison.arms)} arms, {planned:,} samples each: {shown}"
 
 
@@ -130,12 +130,11 @@ def _verdicts(comparison: RunComparison) -> list[dict[str, str]]:
     ]
 
 
-def _browser_lead(data: Mapping[str, Any]) -> str:
-    kept, total = len(data["rows"]), data["total"]
-    text = f"{kept:,} of {total:,} samples"
-    if total > KEEP_ALL:
+def _browser_lead(data: BrowserData) -> str:
+    text = f"{len(data.rows):,} of {data.total:,} samples"
+    if data.total > KEEP_ALL:
         text += " (those on which arms differ, or an answer failed)"
-    return f"{text}; answers are cut at {data['cut']:,} characters."
+    return f"{text}; answers are cut at {data.cut:,} characters."
 
 
 def _part(id_: str, section: Section) -> Part | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.files import write_atomic
+from evalkit.core.grid import Grid
 from evalkit.report.panels import PANELS
-from evalkit.report.tables import Grid, notes, summary
+from evalkit.report.tables import notes, summary
 from evalkit.run.store import RunStore
 
 
@@ -21,10 +22,9 @@ def markdown(comparison: RunComparison) -> str:
         parts += ["", "Notes:", ""] + [f"- {escape(line)}" for line in lines]
     parts += ["", "Schedules:", ""]
     for arm in comparison.arms:
-        facts = arm.get("schedule")
-        unknown = "not known (imported)" if arm.get("imported") else "the model has no indexers"
-        text = f"`{facts['text']}`" if facts else unknown
-        parts.append(f"- {escape(arm['name'])}: {text}")
+        unknown = "not known (imported)" if arm.imported else "the model has no indexers"
+        text = f"`{arm.schedule_text}`" if arm.schedule_text else unknown
+        parts.append(f"- {escape(arm.name)}: {text}")
     parts += ["", f"Signature: `{comparison.result.signature}`"]
     return "\n".join(parts) + "\n"
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from evalkit.analysis.compare import RunComparison, as_rows, methods
+from evalkit.analysis.compare import RunComparison, comparison_rows, methods
 from evalkit.analysis.grouping import in_force
 from evalkit.core.files import write_atomic
 from evalkit.core.provenance import model_name
+from evalkit.core.records import ArmEntry, ComparisonRow
+from evalkit.dsa.json_types import JsonObject
 from evalkit.report import html
 from evalkit.report.plots.write import write as write_plots
 from evalkit.report.retention_table import csv_text, latex, markdown, retention_table
@@ -61,51 +61,49 @@ def write(store: RunStore, comparison: RunComparison, folder: Path) -> list[Path
 
 def results_csv(comparison: RunComparison) -> str:
     """Every row of compare.json."""
-    rows = as_rows(comparison)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(buffer, ComparisonRow.keys(), lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({**row, "notes": "; ".join(row["notes"])})
+    for row in comparison_rows(comparison):
+        writer.writerow({**row.json(), "notes": "; ".join(row.notes)})
     return buffer.getvalue()
 
 
-def evidence(store: RunStore, comparison: RunComparison) -> dict[str, Any]:
+def evidence(store: RunStore, comparison: RunComparison) -> JsonObject:
     """What the numbers rest on, chosen key by key: nothing else of run.json is taken."""
     run = store.read_run()
-    engine = (run.get("recipe") or {}).get("engine") or {}
+    engine = run.section("engine")
     return {
         "format": FORMAT,
-        "identity_sha256": run.get("identity_sha256"),
-        "environment": run.get("environment"),
+        "identity_sha256": run.identity_sha256,
+        "environment": run.stored.get("environment"),
         "engine": {key: engine[key] for key in ENGINE_KEYS if key in engine},
-        "scoring": run.get("scoring"),
+        "scoring": run.stored.get("scoring"),
         "arms": [_arm(arm, comparison) for arm in comparison.arms],
         "tasks": [
             {
-                "name": task["name"],
-                "samples": task["samples"],
-                "metric": comparison.metrics.get(task["name"]),
-                "deviations": task.get("deviations") or {},
+                "name": task.name,
+                "samples": task.samples,
+                "metric": comparison.metrics.get(task.name),
+                "deviations": task.deviations,
             }
-            for task in run["tasks"]
+            for task in run.tasks
         ],
         "baseline": comparison.result.baseline,
         "settings": comparison.settings.model_dump(mode="json"),
         "methods": list(methods(comparison)),
         "noise_floors": dict(comparison.floors),
         "signature": comparison.result.signature,
-        "rows": as_rows(comparison),
+        "rows": [row.json() for row in comparison_rows(comparison)],
     }
 
 
-def _arm(arm: Mapping[str, Any], comparison: RunComparison) -> dict[str, Any]:
-    name = arm["name"]
+def _arm(arm: ArmEntry, comparison: RunComparison) -> JsonObject:
     return {
-        "name": name,
-        "model": model_name(arm),
-        **{key: arm[key] for key in ARM_KEYS if key in arm},
+        "name": arm.name,
+        "model": model_name(arm.model),
+        **{key: arm.stored[key] for key in ARM_KEYS if key in arm.stored},
         "in_force": in_force(arm) or None,
-        "counts": dict(comparison.flags.get(name, {})),
-        "unfinished": comparison.unfinished.get(name),
+        "counts": dict(comparison.flags.get(arm.name, {})),
+        "unfinished": comparison.unfinished.get(arm.name),
     }

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.analysis.grouping import by_benchmark, entry, place
+from evalkit.analysis.grouping import by_benchmark, place
+from evalkit.core.records import ArmEntry
 from evalkit.report.markdown import escape
 from evalkit.report.verdict_text import signed
 from evalkit.stats import MACRO, Row
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RetentionRow:
     """One arm.
 
     Attributes:
@@ -38,10 +39,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RetentionTable:
-    """All lines and the benchmarks across."""
+    """All arms and the benchmarks across."""
 
     benchmarks: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[RetentionRow, ...]
     confidence: float
     baseline: str
 
@@ -56,27 +57,27 @@ def retention_table(comparison: RunComparison) -> RetentionTable:
     base, twin = comparison.result.baseline, comparison.settings.repeat_of_baseline
     lines = []
     for arm in comparison.arms:
-        name = arm["name"]
+        name = arm.name
         if name == twin or name not in comparison.scored:
             continue
-        share, kind = _kind(comparison, name)
-        lines.append(Line(share, kind, name, tuple(rows[b].get(name) for b in parts)))
+        share, kind = _kind(comparison, arm)
+        lines.append(RetentionRow(share, kind, name, tuple(rows[b].get(name) for b in parts)))
     lines.sort(key=lambda line: _order(line, base))
     return RetentionTable(tuple(parts), tuple(lines), comparison.settings.confidence, base)
 
 
-def _kind(comparison: RunComparison, arm: str) -> tuple[Fraction | None, str]:
-    where = place(entry(comparison, arm))
-    if arm == comparison.result.baseline:
-        return where.retention, "baseline"
-    if where.family is None:
-        return None, arm
-    if where.family.startswith("MLI") and where.retention != 1:
-        return where.retention, f"IndexCache + {where.family}"
-    return where.retention, where.family
+def _kind(comparison: RunComparison, arm: ArmEntry) -> tuple[Fraction | None, str]:
+    at = place(arm)
+    if arm.name == comparison.result.baseline:
+        return at.retention, "baseline"
+    if at.family is None:
+        return None, arm.name
+    if at.family.startswith("MLI") and at.retention != 1:
+        return at.retention, f"IndexCache + {at.family}"
+    return at.retention, at.family
 
 
-def _order(line: Line, baseline: str) -> tuple[bool, bool, Fraction, bool, str]:
+def _order(line: RetentionRow, baseline: str) -> tuple[bool, bool, Fraction, bool, str]:
     share = line.retention
     return (
         line.arm != baseline,
@@ -100,7 +101,7 @@ def markdown(table: RetentionTable) -> str:
     return f"{text}\n\n{_legend(table)}\n"
 
 
-def _labels(lines: Sequence[Line], k: int) -> list[str]:
+def _labels(lines: Sequence[RetentionRow], k: int) -> list[str]:
     """Retention (once for its group) and kind."""
     share = _share(lines[k].retention)
     first = k < 2 or _share(lines[k - 1].retention) != share

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evalkit.analysis.compare import FLAGS, RunComparison, methods
 from evalkit.analysis.grouping import in_force
-from evalkit.core.grid import Grid as Grid  # noqa: PLC0414 - others take it from here
-from evalkit.core.grid import number as number  # noqa: PLC0414
+from evalkit.core.grid import Grid, number
+from evalkit.core.records import ArmEntry
+from evalkit.dsa.json_types import JsonValue
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6
@@ -25,12 +25,12 @@ def summary(comparison: RunComparison) -> Grid:
     """One row per arm: the macro average against the baseline, and the verdict."""
     rows = []
     for arm in comparison.arms:
-        row = _find(comparison, arm["name"], MACRO)
+        row = _find(comparison, arm.name, MACRO)
         if row is None:
             continue
         rows.append(
             (
-                arm["name"],
+                arm.name,
                 *_schedule(arm),
                 number(row.score),
                 difference(row),
@@ -39,7 +39,7 @@ def summary(comparison: RunComparison) -> Grid:
                 row.verdict or "baseline",
             )
         )
-    tasks = [task["name"] for task in comparison.tasks]
+    tasks = [task.name for task in comparison.tasks]
     name = "macro" if len(tasks) > 1 else tasks[0]
     percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
     return Grid(
@@ -62,16 +62,16 @@ def summary(comparison: RunComparison) -> Grid:
 
 def by_task(comparison: RunComparison) -> Grid:
     """Score, difference and interval: one row per arm, or with many tasks one per task and arm."""
-    tasks = [task["name"] for task in comparison.tasks]
+    tasks = [task.name for task in comparison.tasks]
     if all(row.arm == comparison.result.baseline for row in comparison.result.rows):
         return _alone(comparison)
     if len(tasks) > MOST_COLUMNS:
         return _tall(comparison)
     rows = []
     for arm in comparison.arms:
-        cells = [arm["name"]]
+        cells = [arm.name]
         for task in tasks:
-            row = _find(comparison, arm["name"], task)
+            row = _find(comparison, arm.name, task)
             cells.append("–" if row is None else _cell(row))
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
@@ -86,9 +86,9 @@ def by_task(comparison: RunComparison) -> Grid:
 
 def _alone(comparison: RunComparison) -> Grid:
     """The scores of a run that has one arm."""
-    found = [_find(comparison, comparison.result.baseline, t["name"]) for t in comparison.tasks]
-    rows = tuple((row.task, str(row.n), number(row.score)) for row in found if row is not None)
-    return Grid("by task", ("task", "n", "score"), rows, (1, 2))
+    rows = [_find(comparison, comparison.result.baseline, t.name) for t in comparison.tasks]
+    cells = tuple((row.task, str(row.n), number(row.score)) for row in rows if row is not None)
+    return Grid("by task", ("task", "n", "score"), cells, (1, 2))
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -107,7 +107,7 @@ def _tall(comparison: RunComparison) -> Grid:
         )
         for task in comparison.tasks
         for row in comparison.result.rows
-        if row.task == task["name"] and row.arm != comparison.result.baseline
+        if row.task == task.name and row.arm != comparison.result.baseline
     ]
     head = ("task", "arm", "n", "baseline", "score", "Δ", f"{percent} interval", "verdict")
     return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
@@ -115,19 +115,18 @@ def _tall(comparison: RunComparison) -> Grid:
 
 def counts(comparison: RunComparison) -> Grid:
     """Answers and what went wrong with them, one row per arm."""
-    planned = sum(task["samples"] for task in comparison.tasks)
-    seen = {flag for found in comparison.flags.values() for flag in found}
+    planned = sum(task.samples for task in comparison.tasks)
+    seen = {flag for flags in comparison.flags.values() for flag in flags}
     shown = [flag for flag in FLAGS if flag in seen or flag in ALWAYS]
     rows = []
     for arm in comparison.arms:
-        name = arm["name"]
-        answered, _ = comparison.unfinished.get(name, (planned, planned))
-        found: Mapping[str, int] = comparison.flags.get(name, {})
+        answered, _ = comparison.unfinished.get(arm.name, (planned, planned))
+        flags: Mapping[str, int] = comparison.flags.get(arm.name, {})
         cells = (
-            "–" if arm.get("imported") and flag in NOT_IN_PREDICTIONS else str(found.get(flag, 0))
+            "–" if arm.imported and flag in NOT_IN_PREDICTIONS else str(flags.get(flag, 0))
             for flag in shown
         )
-        rows.append((name, f"{answered} of {planned}", *cells))
+        rows.append((arm.name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
     return Grid("answers", head, tuple(rows), tuple(range(1, len(head))))
 
@@ -148,42 +147,42 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         for name, counts in comparison.flags.items()
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(flagged).items() if text]
-    told = set(ALWAYS)
-    if any(arm.get("imported") for arm in comparison.arms):
-        told -= set(NOT_IN_PREDICTIONS)
-    seen = {flag for found in comparison.flags.values() for flag in found if found[flag]}
-    unseen = [text for flag, text in FLAGS.items() if flag in told - seen]
+    always = set(ALWAYS)
+    if any(arm.imported for arm in comparison.arms):
+        always -= set(NOT_IN_PREDICTIONS)
+    seen = {flag for flags in comparison.flags.values() for flag in flags if flags[flag]}
+    unseen = [text for flag, text in FLAGS.items() if flag in always - seen]
     lines += [f"0 answers: {', '.join(unseen)}"] if unseen else []
     lines += [
         f"{', '.join(names)}: failed because: {text}"
         for text, names in _grouped(comparison.failures).items()
     ]
-    lines += [f"{arm['name']}: {arm['note']}" for arm in comparison.arms if arm.get("note")]
+    lines += [f"{arm.name}: {arm.note}" for arm in comparison.arms if arm.note]
     departures = {
-        task["name"]: ", ".join(f"{k} = {short(v)}" for k, v in task["deviations"].items())
+        task.name: ", ".join(f"{k} = {short(v)}" for k, v in task.deviations.items())
         for task in comparison.tasks
-        if task.get("deviations")
+        if task.deviations
     }
     for text, names in _grouped(departures).items():
         lines.append(f"not the official parameters of {', '.join(names)}: {text}")
     imported = {
-        arm["name"]: f"imported ({arm['imported']['format']}), so that its prompts are not known:"
+        arm.name: f"imported ({arm.imported.format}), so that its prompts are not known:"
         " it was not checked that all arms read the same, nor what was cut or truncated"
         for arm in comparison.arms
-        if arm.get("imported")
+        if arm.imported
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
     lines += comparison.parity
     for arm in comparison.arms:
         verdict = in_force(arm)
         if verdict and not verdict.startswith(("engaged", "not applicable")):
-            lines.append(f"{arm['name']}: schedule {verdict}")
+            lines.append(f"{arm.name}: schedule {verdict}")
     cautions: dict[str, list[str]] = {}
     for row in comparison.result.rows:
         if row.task == MACRO or every_task:
-            where = row.arm if row.task == MACRO else f"{row.arm} on {row.task}"
+            place = row.arm if row.task == MACRO else f"{row.arm} on {row.task}"
             for note in row.notes:
-                cautions.setdefault(note, []).append(where)
+                cautions.setdefault(note, []).append(place)
     return lines + [f"{note}: {_few(places)}" for note, places in cautions.items()]
 
 
@@ -208,13 +207,12 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _schedule(arm: dict[str, Any] | Any) -> tuple[str, str]:
-    facts = arm.get("schedule")
-    if not facts:
+def _schedule(arm: ArmEntry) -> tuple[str, str]:
+    schedule = arm.schedule
+    if schedule is None:
         return "–", "–"
-    full = f"{len(facts['full_layer_ids'])}/{len(facts['layer_ids'])}"
-    lag = facts["lag"]
-    return full, str(lag) if isinstance(lag, int) else "by layer"
+    full = f"{len(schedule.full_layer_ids)}/{len(schedule.layer_ids)}"
+    return full, str(schedule.lag) if isinstance(schedule.lag, int) else "by layer"
 
 
 def _find(comparison: RunComparison, arm: str, task: str) -> Row | None:
@@ -252,7 +250,7 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def short(value: Any) -> str:
+def short(value: JsonValue) -> str:
     """A value for one line; the hash of a word list stays in run.json."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 4:
         return f"{len(value)} entries"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.core.grid import Grid
 from evalkit.report.panels import PANELS
-from evalkit.report.tables import Grid, notes, summary
+from evalkit.report.tables import notes, summary
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,12 +12,12 @@ from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE
 
 def rows(comparison: RunComparison) -> list[Row]:
     """The macro row of every arm but the baseline, in the order of the run."""
-    found = {
+    by_arm = {
         row.arm: row
         for row in comparison.result.rows
         if row.task == MACRO and row.arm != comparison.result.baseline
     }
-    return [found[arm["name"]] for arm in comparison.arms if arm["name"] in found]
+    return [by_arm[arm.name] for arm in comparison.arms if arm.name in by_arm]
 
 
 def headline(comparison: RunComparison) -> list[str]:
@@ -28,8 +28,7 @@ def headline(comparison: RunComparison) -> list[str]:
     if not judged:
         return [f"Only {baseline} has scores: there is nothing to compare with it yet."]
     counts = {
-        verdict: sum(row.verdict == verdict for row in judged)
-        for verdict in (NO_WORSE, WORSE, UNDECIDED)
+        word: sum(row.verdict == word for row in judged) for word in (NO_WORSE, WORSE, UNDECIDED)
     }
     parts = [
         f"{counts[NO_WORSE]} {_is(counts[NO_WORSE])} no worse than {baseline}",
@@ -84,22 +83,22 @@ def sentence(row: Row, comparison: RunComparison) -> str:
         return "no samples in common with the baseline"
     margin = points(comparison.settings.margins.get(row.task, comparison.settings.margin))
     base, result = comparison.result.baseline, row.result
-    said = {
+    verdict = {
         NO_WORSE: f"no worse than {base}: a loss of {margin} points is excluded",
         WORSE: f"worse than {base}: it loses more than {margin} points",
         UNDECIDED: f"undecided: a loss of {margin} points is possible, none is too",
     }[row.verdict]
     if row.verdict == UNDECIDED and result.high < 0:
-        said = f"undecided: it loses, but perhaps less than {margin} points"
+        verdict = f"undecided: it loses, but perhaps less than {margin} points"
     elif row.verdict == NO_WORSE and result.high < 0:
-        said += ", a smaller loss is certain"
+        verdict += ", a smaller loss is certain"
     elif row.verdict == NO_WORSE and result.low > 0:
-        said = f"better than {base}"
+        verdict = f"better than {base}"
     measured = (
         f"Δ {signed(result.delta)} points, {100 * result.confidence:g} % interval"
         f" {signed(result.low)} to {signed(result.high)}"
     )
-    return f"{said} ({measured})"
+    return f"{verdict} ({measured})"
 
 
 def points(value: float) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.run.store import RunStore, slug
 
 FACTS = ("weights_sha256", "indexer_sha256", "schedule", "prompts_sha256", "imported")
@@ -37,20 +36,20 @@ class MergedRuns(RunStore):
         """There is something to read."""
         return True
 
-    def read_run(self) -> dict[str, Any]:
+    def read_run(self) -> RunRecord:
         """run.json of the first, with the arms and tasks of all."""
         return self._run
 
-    def read_items(self) -> dict[str, dict[str, Any]]:
+    def read_items(self) -> dict[str, ItemRow]:
         """Gold of all."""
         return self._items
 
-    def read_samples(self, arm: str, call: str = "samples") -> dict[str, dict[str, Any]]:
+    def read_samples(self, arm: str, call: str = "samples") -> dict[str, SampleRow]:
         """Completions of an arm from all runs that have it."""
         parts = [store.read_samples(name, call) for store, name in self._sources[arm]]
         return {i: row for part in parts for i, row in part.items()}
 
-    def read_scores(self, arm: str) -> dict[str, dict[str, Any]]:
+    def read_scores(self, arm: str) -> dict[str, ScoreRow]:
         """Scores of an arm from all runs that have it."""
         parts = [store.read_scores(name) for store, name in self._sources[arm]]
         return {i: row for part in parts for i, row in part.items()}
@@ -60,42 +59,31 @@ class MergedRuns(RunStore):
         store, name = self._sources[arm][0]
         return store.path / "arms" / slug(name)
 
-    def _merged(self, stores: Sequence[RunStore]) -> dict[str, Any]:
+    def _merged(self, stores: Sequence[RunStore]) -> RunRecord:
         runs = [store.read_run() for store in stores]
-        arms: dict[str, dict[str, Any]] = {}
+        arms: dict[str, ArmEntry] = {}
         for store, run in zip(stores, runs, strict=True):
-            for found in run["arms"]:
-                name = self._place(store, found, arms)
-                arms.setdefault(name, {**found, "name": name})
-        tasks: dict[str, Any] = {}
-        for task in (task for run in runs for task in run["tasks"]):
-            old = tasks.setdefault(task["name"], task)
-            if task["samples"] > old["samples"]:
-                tasks[task["name"]] = task
-        merged = {**runs[0], "arms": list(arms.values()), "tasks": list(tasks.values())}
-        merged["merged"] = [run.get("identity_sha256") for run in runs]
-        return merged
+            for entry in run.arms:
+                name = self._name(store, entry, arms)
+                arms.setdefault(name, entry.renamed(name))
+        return runs[0].merged_with(runs[1:], arms.values())
 
-    def _place(
-        self, store: RunStore, found: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]]
-    ) -> str:
+    def _name(self, store: RunStore, entry: ArmEntry, arms: Mapping[str, ArmEntry]) -> str:
         """The name under which an arm is read; notes where its records are."""
-        name = str(found["name"])
-        if name in arms and not self._same(store, found, arms[name]):
-            name, k = f"{name} ({store.path.name})", 2
+        name = entry.name
+        if name in arms and not self._same(store, entry, arms[name]):
+            name, k = f"{entry.name} ({store.path.name})", 2
             while name in arms:
-                name, k = f"{found['name']} ({store.path.name} {k})", k + 1
-            self.renamed[name] = (store.path, found["name"])
-        self._sources.setdefault(name, []).append((store, found["name"]))
+                name, k = f"{entry.name} ({store.path.name} {k})", k + 1
+            self.renamed[name] = (store.path, entry.name)
+        self._sources.setdefault(name, []).append((store, entry.name))
         return name
 
-    def _same(self, store: RunStore, found: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-        if any(found.get(key) != old.get(key) for key in FACTS):
+    def _same(self, store: RunStore, entry: ArmEntry, old: ArmEntry) -> bool:
+        if any(entry.stored.get(key) != old.stored.get(key) for key in FACTS):
             return False
-        ours, theirs = store.read_samples(found["name"]), self.read_samples(found["name"])
-        return all(
-            ours[i]["completion"] == theirs[i]["completion"] for i in ours.keys() & theirs.keys()
-        )
+        ours, theirs = store.read_samples(entry.name), self.read_samples(entry.name)
+        return all(ours[i].completion == theirs[i].completion for i in ours.keys() & theirs.keys())
 
 
 def open_runs(paths: Sequence[Path]) -> RunStore:
@@ -110,20 +98,14 @@ def open_runs(paths: Sequence[Path]) -> RunStore:
     return stores[0] if len(stores) == 1 else MergedRuns(stores)
 
 
-def _items(stores: Sequence[RunStore]) -> dict[str, dict[str, Any]]:
+def _items(stores: Sequence[RunStore]) -> dict[str, ItemRow]:
     """Gold of all; whether prompts agree is checked where arms are compared."""
-    items: dict[str, dict[str, Any]] = {}
+    items: dict[str, ItemRow] = {}
     for store in stores:
         for sample_id, item in store.read_items().items():
-            old = items.setdefault(sample_id, item)
-            if old is not item and _gold(old) != _gold(item):
+            if not items.setdefault(sample_id, item).same_gold_as(item):
                 raise EvalkitError(
                     f"{store.path}: sample {sample_id} is not the one of {stores[0].path}"
                     " (other data, tokenizer or generator): these runs cannot be merged"
                 )
     return items
-
-
-def _gold(item: Mapping[str, Any]) -> str:
-    keys = ("task", "metric", "references", "cluster")
-    return json.dumps([item[key] for key in keys], sort_keys=True)

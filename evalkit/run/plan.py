@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.engine import ENGINES
@@ -14,13 +13,19 @@ from evalkit.config.server import PLACE_FIELDS
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.dsa import ReuseSchedule
-from evalkit.dsa.indexer_metadata import IndexerFileError, indexer_facts, read_schedule
+from evalkit.dsa.indexer_metadata import (
+    IndexerFacts,
+    IndexerFileError,
+    indexer_facts,
+    read_schedule,
+)
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.tasks.base import Task
 from evalkit.tasks.registry import TASKS, build_all
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What a run will do.
 
     Attributes:
@@ -35,7 +40,7 @@ class Plan:
     tasks: tuple[Task, ...]
     models: Mapping[str, str]
     limit: int | None
-    indexers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    indexers: Mapping[str, IndexerFacts] = field(default_factory=dict)
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""
@@ -59,7 +64,7 @@ class Plan:
         return self.samples * len(self.config.arms)
 
 
-def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
+def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan:
     """Resolve models and build the tasks; nothing heavy is loaded.
 
     Raises:
@@ -75,14 +80,14 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> Plan:
     }
     for arm in config.arms:
         if not arm.is_native:
-            found = model_layout(models[arm.name])
-            if found is None:
+            layout = model_layout(models[arm.name])
+            if layout is None:
                 raise EvalkitError(
                     f"arm {arm.name}: {models[arm.name]} has no lightning indexer, a schedule"
                     " cannot act on it"
                 )
-            _fits(arm, found.native)
-    return Plan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
+            _fits(arm, layout.native)
+    return RunPlan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
 
 
 def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
@@ -92,7 +97,7 @@ def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:
     return arm.model_copy(update={"indexer": str((base_dir / arm.indexer).resolve())})
 
 
-def _indexer(arm: ArmConfig) -> Mapping[str, Any]:
+def _indexer(arm: ArmConfig) -> IndexerFacts:
     """Facts of an arm's distilled indexers; files that cannot be used are refused."""
     try:
         return indexer_facts(Path(arm.indexer or ""))
@@ -122,7 +127,7 @@ def _span(layers: tuple[int, ...]) -> str:
     return f"{layers[0]}-{layers[-1]} ({len(layers)})"
 
 
-def identity(todo: Plan) -> dict[str, Any]:
+def identity(todo: RunPlan) -> JsonObject:
     """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
     throughput = ENGINES.of(todo.config.engine).throughput
@@ -141,7 +146,7 @@ def identity(todo: Plan) -> dict[str, Any]:
     return recipe
 
 
-def changes(old: Any, new: Any, path: str = "") -> list[str]:
+def changes(old: JsonValue, new: JsonValue, path: str = "") -> list[str]:
     """Differences of two recipes in words; arms that were only added are not one."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(k for k in new if k not in old)]
@@ -152,7 +157,7 @@ def changes(old: Any, new: Any, path: str = "") -> list[str]:
         ]
     if isinstance(old, list) and isinstance(new, list) and old != new:
         if path == "arms":
-            return _arm_changes(old, new)
+            return _arm_changes(_by_name(old), _by_name(new))
         if len(old) == len(new):
             return [
                 text
@@ -162,12 +167,15 @@ def changes(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
 
 
-def _arm_changes(old: list[Any], new: list[Any]) -> list[str]:
-    by_name = {arm["name"]: arm for arm in new}
+def _by_name(arms: Sequence[JsonValue]) -> dict[str, JsonObject]:
+    return {str(arm["name"]): arm for arm in arms if isinstance(arm, dict)}
+
+
+def _arm_changes(old: Mapping[str, JsonObject], new: Mapping[str, JsonObject]) -> list[str]:
     texts: list[str] = []
-    for arm in old:
-        if arm["name"] not in by_name:
-            texts.append(f"arm {arm['name']} is gone")
+    for name, arm in old.items():
+        if name not in new:
+            texts.append(f"arm {name} is gone")
         else:
-            texts += changes(arm, by_name[arm["name"]], f"arm {arm['name']}")
+            texts += changes(arm, new[name], f"arm {name}")
     return texts

@@ -1,8 +1,8 @@
-"""`evalkit run --until-decided`: draw samples in a seeded order, stop each arm task by task.
+"""Sequential stopping: draw samples in a seeded order, stop each arm task by task once decided.
 
-An arm stops on a task when the confidence sequence of its paired difference to the baseline
-excludes minus the margin, on either side. The decision is a function of the answers drawn so far,
-so that a run that was killed goes on to the same one.
+`evalkit run --until-decided`. An arm stops on a task when the confidence sequence of its paired
+difference to the baseline excludes minus the margin, on either side. The decision is a function of
+the answers drawn so far, so that a run that was killed goes on to the same one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
+from evalkit.core.records import SampleRow, StoppingRecord
 from evalkit.core.types import Renderer
-from evalkit.run.plan import Plan
+from evalkit.dsa.json_types import JsonValue
+from evalkit.run.plan import RunPlan
 from evalkit.run.scoring import score_row
 from evalkit.run.store import RunStore
 from evalkit.stats import QUESTIONS, sampling_order, sequential_decision, sequential_verdicts
@@ -24,15 +25,15 @@ from evalkit.tasks.base import Task
 LOOK = 32
 
 
-class UntilDecided:
-    """Order of the samples, and which arm needs no more of them on which task.
+class SequentialStopping:
+    """The stopping rule of the confidence sequences (`evalkit.run.runner.StoppingRule`).
 
     Attributes:
         look: samples between two looks.
     """
 
     def __init__(
-        self, todo: Plan, store: RunStore, *, question: str = "benchmark", look: int = LOOK
+        self, todo: RunPlan, store: RunStore, *, question: str = "benchmark", look: int = LOOK
     ) -> None:
         """Raises EvalkitError for another question, or fewer than two arms."""
         if question not in QUESTIONS:
@@ -64,8 +65,8 @@ class UntilDecided:
         self._clusters[task.name] = [clusters[i] for i in order]
         return order
 
-    def refuse(self, arm: str) -> None:
-        """An arm that gets no answers; nobody waits for it."""
+    def exclude(self, arm: str) -> None:
+        """Leave an arm that gets no answers out of every decision."""
         if arm in self._arms:
             self._arms.remove(arm)
 
@@ -74,11 +75,11 @@ class UntilDecided:
         if arm == self.baseline:
             return all(self.done(other, task) for other in self._arms)
         if (arm, task) not in self._decided:
-            found = self._differences(arm, task)
-            if not found:
+            differences = self._differences(arm, task)
+            if not differences:
                 return False
             verdict, at = sequential_decision(
-                found,
+                differences,
                 self._margin(task),
                 len(self._ids[task]),
                 self.question,
@@ -90,9 +91,9 @@ class UntilDecided:
             self._decided[arm, task] = verdict
         return True
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> StoppingRecord:
         """For run.json: both questions for every arm and task that has answers."""
-        found: dict[str, dict[str, Any]] = {}
+        verdicts: dict[str, dict[str, JsonValue]] = {}
         for arm in self._arms:
             for task in self._ids:
                 differences = self._differences(arm, task)
@@ -104,14 +105,16 @@ class UntilDecided:
                         clusters=self._clusters[task],
                         confidence=self.settings.confidence,
                     )
-                    found.setdefault(arm, {})[task] = {q: asdict(s) for q, s in states.items()}
-        return {
-            "question": self.question,
-            "look": self.look,
-            "seed": self.settings.seed,
-            "confidence": self.settings.confidence,
-            "verdicts": found,
-        }
+                    verdicts.setdefault(arm, {})[task] = {q: asdict(s) for q, s in states.items()}
+        return StoppingRecord.parse(
+            {
+                "question": self.question,
+                "look": self.look,
+                "seed": self.settings.seed,
+                "confidence": self.settings.confidence,
+                "verdicts": verdicts,
+            }
+        )
 
     def _margin(self, task: str) -> float:
         return self.settings.margins.get(task, self.settings.margin)
@@ -120,29 +123,29 @@ class UntilDecided:
         """Arm minus baseline in the order drawn, up to the first sample that one of them lacks."""
         self._catch_up()
         ours, base = self._scores[arm], self._scores[self.baseline]
-        found = []
+        differences = []
         for sample_id in self._ids.get(task, ()):
             if sample_id not in ours or sample_id not in base:
                 break
-            found.append(ours[sample_id] - base[sample_id])
-        return found
+            differences.append(ours[sample_id] - base[sample_id])
+        return differences
 
     def _catch_up(self) -> None:
         """Score what was answered since the last look."""
-        fresh = {arm: self._fresh(arm) for arm in self._scores}
-        if not any(fresh.values()):
+        new = {arm: self._appended(arm) for arm in self._scores}
+        if not any(new.values()):
             return
         items = self._store.read_items()
-        for arm, rows in fresh.items():
+        for arm, rows in new.items():
             for row in rows:
-                score = score_row(items[row["sample_id"]], row, self._scoring)
-                self._scores[arm][row["sample_id"]] = score.score
+                score = score_row(items[row.sample_id], row, self._scoring)
+                self._scores[arm][row.sample_id] = score.score
 
-    def _fresh(self, arm: str) -> list[dict[str, Any]]:
-        """Whole lines that were appended to an arm's answers."""
+    def _appended(self, arm: str) -> list[SampleRow]:
+        """Answers of an arm since the last look."""
         path = self._store.arm_dir(arm) / "samples.jsonl"
         lines, self._read[arm] = _lines_from(path, self._read[arm])
-        return [json.loads(line) for line in lines]
+        return [SampleRow.parse(json.loads(line)) for line in lines]
 
 
 def _lines_from(path: Path, start: int) -> tuple[list[bytes], int]:

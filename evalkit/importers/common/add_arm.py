@@ -6,20 +6,19 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.files import dumps, write_atomic
+from evalkit.core.files import write_jsonl
+from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
-from evalkit.importers.common.align import Settled, settle
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, TaskEntry
+from evalkit.importers.common.align import Aligned, align
 from evalkit.importers.common.import_report import ImportReport, TaskImport
-from evalkit.importers.common.records import Reading, Record
+from evalkit.importers.common.predictions import Prediction, PredictionSet
 from evalkit.run.store import RunStore
-
-Item = Mapping[str, Any]
 
 
 def add_arm(
@@ -27,7 +26,7 @@ def add_arm(
     source: str,
     arm: str,
     store: RunStore,
-    reading: Reading,
+    predictions: PredictionSet,
     *,
     allow_partial: bool,
     packages: Mapping[str, str],
@@ -39,30 +38,30 @@ def add_arm(
     Raises:
         EvalkitError: see `evalkit.importers.import_predictions`.
     """
-    run = store.read_run() if store.exists else _fresh_run()
+    run = store.read_run() if store.exists else _new_run()
     items = _known_items(store, run)
-    settled = {
-        task: settle(task, slots, reading, _references(task, items), _aliases(task, items))
-        for task, slots in reading.slots.items()
+    aligned = {
+        task: align(task, predictions, _references(task, items), _aliases(task, items))
+        for task in predictions.lines
     }
-    records = {i: record for task in settled.values() for i, record in task.records.items()}
-    if not records:
-        raise EvalkitError(f"{source}: no usable record{_problems(reading)}")
-    _check_answers(records, items)
-    rows = [_sample_row(i, record) for i, record in records.items()]
-    entry = next((entry for entry in run["arms"] if entry["name"] == arm), None)
-    coverage = () if entry else tuple(_coverage(records, items))
+    by_id = {i: p for task in aligned.values() for i, p in task.predictions.items()}
+    if not by_id:
+        raise EvalkitError(f"{source}: no usable record{_problems(predictions)}")
+    _check_answers(by_id, items)
+    rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
+    known = arm in run.names
+    coverage = () if known else tuple(_coverage(by_id, items))
     report = ImportReport(
         arm=arm,
         format=format_,
-        tasks={name: _task(name, found, reading) for name, found in settled.items()},
-        problems=tuple(reading.problems),
+        tasks={name: _task(name, task, predictions) for name, task in aligned.items()},
+        problems=tuple(predictions.problems),
         coverage=coverage,
-        notes=tuple(reading.notes),
-        unchanged=entry is not None,
+        notes=tuple(predictions.notes),
+        unchanged=known,
     )
-    if entry is not None:
-        if list(store.read_samples(arm).values()) != json.loads(json.dumps(rows)):
+    if known:
+        if list(store.read_samples(arm).values()) != [_as_read(row) for row in rows]:
             raise EvalkitError(
                 f"{store.path}: there is an arm {arm} with other content: choose another --arm"
             )
@@ -70,117 +69,113 @@ def add_arm(
     if coverage and not allow_partial:
         raise EvalkitError(
             f"{arm} has not the same samples as the other arms: {'; '.join(coverage)}"
-            f"{_problems(reading)}. Allow a partial import to add it nevertheless"
+            f"{_problems(predictions)}. Allow a partial import to add it nevertheless"
         )
     if packages:
-        run["environment"] = with_guests(run.get("environment") or {}, packages)
-    _write(store, run, items, records, rows, _entry(report, source))
+        known_facts = optional_fields(run.stored, "environment")
+        run = run.with_environment(with_guests(known_facts, packages))
+    added = [_item(i, prediction) for i, prediction in by_id.items() if i not in items]
+    _write(store, run, [*items.values(), *added], rows, _entry(report, source))
     return report
 
 
-def _fresh_run() -> dict[str, Any]:
-    return {
-        "format": 1,
-        "identity": {"imported": True},
-        "recipe": {"compare": CompareConfig().model_dump(mode="json")},
-        "tasks": [],
-        "arms": [],
-        "environment": environment(),
-    }
+def _new_run() -> RunRecord:
+    return RunRecord.for_imports(CompareConfig().model_dump(mode="json"), environment())
 
 
-def _known_items(store: RunStore, run: Mapping[str, Any]) -> dict[str, Item]:
+def _as_read(row: SampleRow) -> SampleRow:
+    """A row as it comes back from the disk."""
+    return SampleRow.parse(json.loads(json.dumps(row.json())))
+
+
+def _known_items(store: RunStore, run: RunRecord) -> dict[str, ItemRow]:
     """The samples of a run. What an interrupted import left behind belongs to no arm: dropped."""
     items = store.read_items() if store.exists else {}
-    if not run.get("identity", {}).get("imported"):
-        return dict(items)
-    answered = {i for entry in run["arms"] for i in store.read_samples(entry["name"])}
+    if not run.is_imported:
+        return items
+    answered = {i for name in run.names for i in store.read_samples(name)}
     return {i: item for i, item in items.items() if i in answered}
 
 
-def _references(task: str, items: Mapping[str, Item]) -> dict[str, list[str]]:
-    return {i: item["references"] for i, item in items.items() if item["task"] == task}
+def _references(task: str, items: Mapping[str, ItemRow]) -> dict[str, tuple[str, ...]]:
+    return {i: item.references for i, item in items.items() if item.task == task}
 
 
-def _aliases(task: str, items: Mapping[str, Item]) -> dict[str, str]:
+def _aliases(task: str, items: Mapping[str, ItemRow]) -> dict[str, str]:
     """Sample ids by the benchmark's own id."""
     return {
-        str(item["meta"]["_id"]): i
+        str(item.meta["_id"]): i
         for i, item in items.items()
-        if item["task"] == task and item.get("meta", {}).get("_id")
+        if item.task == task and item.meta.get("_id")
     }
 
 
-def _check_answers(records: Mapping[str, Record], items: Mapping[str, Item]) -> None:
+def _check_answers(by_id: Mapping[str, Prediction], items: Mapping[str, ItemRow]) -> None:
     """Samples of one id must have one gold, or positions do not mean the same question."""
     wrong = [
-        (record, items[i])
-        for i, record in records.items()
+        (prediction, items[i])
+        for i, prediction in by_id.items()
         if i in items
-        and (list(record.references), record.metric) != (items[i]["references"], items[i]["metric"])
+        and (prediction.references, prediction.metric) != (items[i].references, items[i].metric)
     ]
     if not wrong:
         return
-    record, item = wrong[0]
-    tasks = Counter(record.task for record, _ in wrong)
+    prediction, item = wrong[0]
+    tasks = Counter(prediction.task for prediction, _ in wrong)
     raise EvalkitError(
-        f"{record.where}: the answers are {_short(record.references)}, but sample"
-        f" {item['sample_id']} of the run has {_short(item['references'])}: not the same samples in"
+        f"{prediction.where}: the answers are {_short(prediction.references)}, but sample"
+        f" {item.sample_id} of the run has {_short(item.references)}: not the same samples in"
         f" the same order ({', '.join(f'{n} differ in {task}' for task, n in tasks.items())})"
     )
 
 
-def _coverage(records: Mapping[str, Record], items: Mapping[str, Item]) -> list[str]:
+def _coverage(by_id: Mapping[str, Prediction], items: Mapping[str, ItemRow]) -> list[str]:
     """Where the new arm and the samples of the run differ, task by task."""
     if not items:
         return []
-    lacks = Counter(item["task"] for i, item in items.items() if i not in records)
-    adds = Counter(record.task for i, record in records.items() if i not in items)
-    total = Counter(item["task"] for item in items.values())
+    lacks = Counter(item.task for i, item in items.items() if i not in by_id)
+    adds = Counter(prediction.task for i, prediction in by_id.items() if i not in items)
+    total = Counter(item.task for item in items.values())
     lines = [f"{task}: {n} of {total[task]} samples are missing" for task, n in lacks.items()]
     return lines + [f"{task}: {n} samples that no other arm has" for task, n in adds.items()]
 
 
-def _sample_row(sample_id: str, record: Record) -> dict[str, Any]:
-    row = {
-        "sample_id": sample_id,
-        "task": record.task,
-        "prompt_sha256": None,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-        "completion": record.prediction,
-        "finish_reason": "error" if record.error else "unknown",
-        "error": record.error,
-        "seconds": None,
-    }
-    return row | ({"extra": dict(record.extra)} if record.extra else {})
-
-
-def _item(sample_id: str, record: Record) -> dict[str, Any]:
-    return {
-        "sample_id": sample_id,
-        "task": record.task,
-        "metric": record.metric,
-        "references": list(record.references),
-        "cluster": sample_id,
-        "meta": dict(record.meta),
-    }
-
-
-def _task(name: str, found: Settled, reading: Reading) -> TaskImport:
-    errors = sum(record.error is not None for record in found.records.values())
-    return TaskImport(
-        len(found.records), errors, found.lines, found.repeated, reading.expected.get(name)
+def _sample_row(sample_id: str, prediction: Prediction) -> SampleRow:
+    return SampleRow(
+        sample_id=sample_id,
+        task=prediction.task,
+        prompt_sha256=None,
+        prompt_tokens=None,
+        completion_tokens=None,
+        completion=prediction.text,
+        finish_reason="error" if prediction.error else "unknown",
+        error=prediction.error,
+        extra=prediction.extra or None,
     )
 
 
-def _entry(report: ImportReport, source: str) -> dict[str, Any]:
+def _item(sample_id: str, prediction: Prediction) -> ItemRow:
+    return ItemRow(
+        sample_id=sample_id,
+        task=prediction.task,
+        metric=prediction.metric,
+        references=prediction.references,
+        cluster=sample_id,
+        meta=prediction.meta,
+    )
+
+
+def _task(name: str, task: Aligned, predictions: PredictionSet) -> TaskImport:
+    errors = sum(prediction.error is not None for prediction in task.predictions.values())
+    expected = predictions.expected.get(name)
+    return TaskImport(len(task.predictions), errors, task.lines, task.repeated, expected)
+
+
+def _entry(report: ImportReport, source: str) -> ArmEntry:
     """What run.json keeps of an imported arm."""
-    return {
-        "name": report.arm,
-        "model": None,
-        "schedule": None,
-        "imported": {
+    return ArmEntry.imported_as(
+        report.arm,
+        {
             "format": report.format,
             "source": source,
             "records": report.records,
@@ -190,35 +185,34 @@ def _entry(report: ImportReport, source: str) -> dict[str, Any]:
             "coverage": list(report.coverage),
             "notes": list(report.notes),
         },
-    }
+    )
 
 
 def _write(
     store: RunStore,
-    run: dict[str, Any],
-    items: Mapping[str, Item],
-    records: Mapping[str, Record],
-    rows: list[dict[str, Any]],
-    entry: dict[str, Any],
+    run: RunRecord,
+    items: Sequence[ItemRow],
+    rows: Sequence[SampleRow],
+    entry: ArmEntry,
 ) -> None:
     """Samples, answers, and run.json last: without it nothing of the rest counts."""
-    fresh = [_item(i, record) for i, record in records.items() if i not in items]
-    every = [*items.values(), *fresh]
-    write_atomic(store.path / "items.jsonl", "".join(dumps(item) + "\n" for item in every))
-    final = store.arm_dir(entry["name"])
+    write_jsonl(store.path / "items.jsonl", (item.json() for item in items))
+    final = store.arm_dir(entry.name)
     draft = final.with_name(f".{final.name}.{os.getpid()}")
     _remove(draft)
-    write_atomic(draft / "samples.jsonl", "".join(dumps(row) + "\n" for row in rows))
+    write_jsonl(draft / "samples.jsonl", (row.json() for row in rows))
     _remove(final)
     draft.rename(final)
-    counts = Counter(item["task"] for item in every)
-    planned = {task["name"]: task for task in run["tasks"]}
-    for name, count in counts.items():
-        task = planned.setdefault(name, {"name": name, "samples": 0, "deviations": {}})
-        task["samples"] = max(task["samples"], count)
-    run["tasks"] = list(planned.values())
-    run["arms"].append(entry)
-    store.write_run(run)
+    store.write_run(run.with_tasks(_tasks(run, items)).with_arm(entry))
+
+
+def _tasks(run: RunRecord, items: Iterable[ItemRow]) -> list[TaskEntry]:
+    """The tasks of a run with as many samples as there are items at least."""
+    tasks = {task.name: task for task in run.tasks}
+    for name, count in Counter(item.task for item in items).items():
+        task = tasks.get(name) or TaskEntry.of(name, 0, {})
+        tasks[name] = task.with_samples(max(task.samples, count))
+    return list(tasks.values())
 
 
 def _remove(folder: Path) -> None:
@@ -227,14 +221,15 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _problems(reading: Reading) -> str:
-    if not reading.problems:
+def _problems(predictions: PredictionSet) -> str:
+    problems = predictions.problems
+    if not problems:
         return ""
-    first = "; ".join(map(str, reading.problems[:5]))
-    more = f" … and {len(reading.problems) - 5} more" if len(reading.problems) > 5 else ""
+    first = "; ".join(map(str, problems[:5]))
+    more = f" … and {len(problems) - 5} more" if len(problems) > 5 else ""
     return f" (malformed: {first}{more})"
 
 
-def _short(values: Any) -> str:
+def _short(values: Sequence[str]) -> str:
     text = json.dumps(list(values), ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,4 +1,4 @@
-"""From lines to samples: repeated lines are found, and positions are given.
+"""Align lines with samples: repeated lines are dropped, the others get their sample ids.
 
 A script that appends to its file leaves two traces: the first lines of a run that was cut short,
 before those of the run that was finished, or single lines twice. Equal lines alone prove nothing:
@@ -12,123 +12,128 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evalkit.core.errors import EvalkitError
-from evalkit.importers.common.records import Hole, Reading, Record
-
-Slots = Sequence[Record | Hole]
+from evalkit.importers.common.predictions import (
+    Line,
+    Prediction,
+    PredictionSet,
+    UnusableLine,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Aligned:
     """The samples of one task.
 
     Attributes:
-        records: by sample id, in order.
+        predictions: by sample id, in order.
         repeated: lines that were dropped.
         lines: lines there were, blank ones left out.
     """
 
-    records: dict[str, Record]
+    predictions: dict[str, Prediction]
     repeated: tuple[str, ...]
     lines: int
 
 
-def settle(
+def align(
     task: str,
-    slots: Slots,
-    reading: Reading,
+    predictions: PredictionSet,
     known: Mapping[str, Sequence[str]],
     aliases: Mapping[str, str],
-) -> Settled:
-    """Give every record of a task its id.
+) -> Aligned:
+    """Give every prediction of a task its sample id.
 
     Args:
         task: the cell.
-        slots: its lines.
-        reading: takes note of answers that contradict each other.
+        predictions: with its lines; takes note of answers that contradict each other.
         known: references of the samples that the run already has, by sample id.
         aliases: their sample ids by the benchmark's own id, where they have one.
 
     Raises:
         EvalkitError: there are more lines than samples, and it cannot be told which are repeated.
     """
-    records = [slot for slot in slots if isinstance(slot, Record)]
-    if any(record.key is not None for record in records) or (
-        aliases and all(record.alias in aliases for record in records)
+    lines = predictions.lines[task]
+    usable = [line for line in lines if isinstance(line, Prediction)]
+    if any(line.key is not None for line in usable) or (
+        aliases and all(line.alias in aliases for line in usable)
     ):
-        ids = [aliases.get(r.alias or "", f"{task}/{r.key}") for r in records]
-        return _by_id(dict(zip(map(id, records), ids, strict=True)), slots, reading)
-    kept = list(slots)
-    expected = reading.expected.get(task)
-    if len(kept) != expected and not _agrees(task, kept, known):
-        kept = _without_repeats(kept, expected)
-    if expected is not None and len(kept) > expected:
-        raise EvalkitError(
-            f"{task}: {len(kept)} lines, but the task has {expected} samples, and it cannot be"
-            f" told which are repeated (first line: {kept[0].where})"
+        return _by_id(
+            [(aliases.get(p.alias or "", f"{task}/{p.key}"), p) for p in usable],
+            len(lines),
+            predictions,
         )
-    left = {id(slot) for slot in kept}
-    dropped = tuple(str(slot.where) for slot in slots if id(slot) not in left)
-    placed = {f"{task}/{i}": slot for i, slot in enumerate(kept) if isinstance(slot, Record)}
-    return Settled(placed, dropped, len(slots))
+    distinct = list(lines)
+    expected = predictions.expected.get(task)
+    if len(lines) != expected and not _agrees(task, lines, known):
+        distinct = _without_repeats(lines, expected)
+    if expected is not None and len(distinct) > expected:
+        raise EvalkitError(
+            f"{task}: {len(distinct)} lines, but the task has {expected} samples, and it cannot be"
+            f" told which are repeated (first line: {distinct[0].where})"
+        )
+    left = {id(line) for line in distinct}
+    dropped = tuple(str(line.where) for line in lines if id(line) not in left)
+    by_id = {f"{task}/{i}": line for i, line in enumerate(distinct) if isinstance(line, Prediction)}
+    return Aligned(by_id, dropped, len(lines))
 
 
-def _by_id(ids: Mapping[int, str], slots: Slots, reading: Reading) -> Settled:
-    """Records by id, the first of each; `ids` has those of the record objects."""
-    records: dict[str, Record] = {}
+def _by_id(
+    identified: Sequence[tuple[str, Prediction]], lines: int, predictions: PredictionSet
+) -> Aligned:
+    """The first prediction of every sample id."""
+    by_id: dict[str, Prediction] = {}
     repeated = []
-    for slot in slots:
-        if not isinstance(slot, Record):
+    for sample_id, line in identified:
+        first = by_id.setdefault(sample_id, line)
+        if first is line:
             continue
-        first = records.setdefault(ids[id(slot)], slot)
-        if first is slot:
-            continue
-        repeated.append(str(slot.where))
-        if (first.prediction, first.references) != (slot.prediction, slot.references):
-            name = slot.key or slot.alias
+        repeated.append(str(line.where))
+        if (first.text, first.references) != (line.text, line.references):
+            name = line.key or line.alias
             text = f"{name} was answered otherwise in {first.where}, which is kept"
-            reading.problem(slot.where, "", text)
-    return Settled(records, tuple(repeated), len(slots))
+            predictions.problem(line.where, "", text)
+    return Aligned(by_id, tuple(repeated), lines)
 
 
-def _agrees(task: str, slots: Slots, known: Mapping[str, Sequence[str]]) -> bool:
+def _agrees(task: str, lines: Sequence[Line], known: Mapping[str, Sequence[str]]) -> bool:
     """Whether the run has exactly these samples, line by line."""
-    return len(known) == len(slots) and all(
-        isinstance(slot, Hole) or list(known.get(f"{task}/{i}", ())) == list(slot.references)
-        for i, slot in enumerate(slots)
+    return len(known) == len(lines) and all(
+        isinstance(line, UnusableLine) or tuple(known.get(f"{task}/{i}", ())) == line.references
+        for i, line in enumerate(lines)
     )
 
 
-def _without_repeats(slots: list[Record | Hole], expected: int | None) -> list[Record | Hole]:
+def _without_repeats(lines: list[Line], expected: int | None) -> list[Line]:
     """Drop runs that were cut short, then, if the number is still wrong, lines that occur twice."""
-    if expected is not None and len(slots) > expected:
-        whole = _whole_run(slots, expected)
+    if expected is not None and len(lines) > expected:
+        whole = _whole_run(lines, expected)
         if whole is not None:
             return whole
-    while (start := _restart(slots)) is not None:
-        before, after = slots[:start], slots[start:]
-        slots = after if len(after) >= len(before) else before
-    if len(slots) == expected:
-        return slots
+    while (start := _restart(lines)) is not None:
+        before, after = lines[:start], lines[start:]
+        lines = after if len(after) >= len(before) else before
+    if len(lines) == expected:
+        return lines
     seen: set[str] = set()
-    kept = []
-    for slot in slots:
-        if isinstance(slot, Record):
-            if slot.digest in seen:
+    distinct = []
+    for line in lines:
+        if isinstance(line, Prediction):
+            if line.digest in seen:
                 continue
-            seen.add(slot.digest)
-        kept.append(slot)
+            seen.add(line.digest)
+        distinct.append(line)
     # too many before and too few after: some equal lines are different questions
-    unclear = expected is not None and len(kept) < expected < len(slots)
-    return slots if unclear else kept
+    unclear = expected is not None and len(distinct) < expected < len(lines)
+    return lines if unclear else distinct
 
 
-def _whole_run(slots: list[Record | Hole], expected: int) -> list[Record | Hole] | None:
+def _whole_run(lines: list[Line], expected: int) -> list[Line] | None:
     """The last or first so many lines, if all others are beginnings of the same run."""
     for whole, rest in (
-        (slots[-expected:], slots[:-expected]),
-        (slots[:expected], slots[expected:]),
+        (lines[-expected:], lines[:-expected]),
+        (lines[:expected], lines[expected:]),
     ):
-        questions, at = [_question(slot) for slot in whole], 0
+        questions, at = [_question(line) for line in whole], 0
         for question in map(_question, rest):
             if question is None:
                 break
@@ -142,9 +147,9 @@ def _whole_run(slots: list[Record | Hole], expected: int) -> list[Record | Hole]
     return None
 
 
-def _restart(slots: Slots) -> int | None:
+def _restart(lines: Sequence[Line]) -> int | None:
     """Where the questions begin again: the shorter part has those of the longer one's start."""
-    questions = [_question(slot) for slot in slots]
+    questions = [_question(line) for line in lines]
     if not questions or questions[0] is None:
         return None
     for start in range(2, len(questions) - 1):
@@ -164,8 +169,8 @@ def _telling(part: Sequence[Hashable | None], whole: Sequence[Hashable | None]) 
     return None not in part and sum(counts[q] == 1 for q in part) >= 0.9 * len(part)
 
 
-def _question(slot: Record | Hole) -> Hashable | None:
+def _question(line: Line) -> Hashable | None:
     """What can be told of a question: its gold and its meta data."""
-    if isinstance(slot, Hole):
+    if isinstance(line, UnusableLine):
         return None
-    return slot.references, tuple(sorted((k, str(v)) for k, v in slot.meta.items()))
+    return line.references, tuple(sorted((k, str(v)) for k, v in line.meta.items()))

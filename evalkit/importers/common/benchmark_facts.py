@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from evalkit.data.records import BadField
-from evalkit.importers.common.records import Record, Row
+from evalkit.core.json_fields import BadField
+from evalkit.dsa.json_types import JsonObject, JsonValue
+from evalkit.importers.common.predictions import FieldReader, Prediction
 from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
 from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.needle.kamradt import NEEDLE, PHRASES
@@ -18,18 +17,19 @@ def longbench_base(task: str) -> str | None:
 
 
 def longbench(
-    base: str, row: Row, prediction: str | None, key: str | None, *, e: bool = False
-) -> Record:
-    """A record of LongBench, or of LongBench-E where the length tells the cell."""
-    meta: dict[str, Any] = {}
+    base: str, row: FieldReader, answer: str | None, key: str | None, *, e: bool = False
+) -> Prediction:
+    """A prediction of LongBench, or of LongBench-E where the length tells the cell."""
+    meta: dict[str, JsonValue] = {}
     length = row.integer("length") if e else row.optional_integer("length")
     if length is not None:
         meta["length"] = length
     facts = tasks()[base]
     meta |= scoring_meta(base, row.texts("all_classes") if facts.has_classes else None)
     name = cell(base, bin_of(length) if e and length is not None else None)
-    row.reading.expected.setdefault(name, official_count(base, bin_of(length or 0) if e else None))
-    return record(name, row, prediction, row.texts("answers"), facts.metric, key, meta)
+    count = official_count(base, bin_of(length or 0) if e else None)
+    row.predictions.expected.setdefault(name, count)
+    return prediction(name, row, answer, row.texts("answers"), facts.metric, key, meta)
 
 
 def ruler_metric(task: str) -> str:
@@ -42,7 +42,7 @@ def ruler_cell(task: str, length: int | None) -> str:
     return task if length is None else f"{task}@{length}"
 
 
-def needle_references(needle: str, where: Row) -> tuple[str, ...]:
+def needle_references(needle: str, where: FieldReader) -> tuple[str, ...]:
     """The key phrases of the original needle, else the whole needle (noted once)."""
     text = " ".join(needle.split())
     if text == " ".join(NEEDLE.split()):
@@ -53,31 +53,31 @@ def needle_references(needle: str, where: Row) -> tuple[str, ...]:
         "another needle than the original one: an answer is right if it holds the whole sentence,"
         " which measures wording"
     )
-    if note not in where.reading.notes:
-        where.reading.notes.append(note)
+    if note not in where.predictions.notes:
+        where.predictions.notes.append(note)
     return (text,)
 
 
-def record(
+def prediction(
     task: str,
-    row: Row,
-    prediction: str | None,
+    row: FieldReader,
+    answer: str | None,
     references: tuple[str, ...],
     metric: str,
     key: str | None,
-    meta: dict[str, Any],
-    extra: dict[str, Any] | None = None,
+    meta: JsonObject,
+    extra: JsonObject | None = None,
     gold: str = "answers",
-) -> Record:
-    """A record; without a prediction it is an error that scores 0."""
-    return Record(
+) -> Prediction:
+    """A prediction; without an answer it is an error that scores 0."""
+    return Prediction(
         task=task,
-        prediction=prediction or "",
+        text=answer or "",
         references=references,
         metric=metric,
         where=row.where,
         key=key,
-        error="no prediction in the imported file" if prediction is None else None,
+        error="no prediction in the imported file" if answer is None else None,
         meta=meta,
         extra=extra or {},
         digest=row.digest,
@@ -85,10 +85,10 @@ def record(
     )
 
 
-def prediction_of(row: Row, key: str) -> str | None:
+def answer_of(row: FieldReader, key: str) -> str | None:
     """The text a model said; None, with a problem noted, where the field holds no text."""
     try:
         return row.text(key)
     except BadField as error:
-        row.reading.problem(row.where, error.field, f"{error.message}; counted as an error")
+        row.predictions.problem(row.where, error.field, f"{error.message}; counted as an error")
         return None

@@ -20,7 +20,7 @@ def folder(path: Path, what: str) -> Path:
     return path
 
 
-def found(path: Path, pattern: str, what: str) -> list[tuple[Path, str]]:
+def files_of(path: Path, pattern: str, what: str) -> list[tuple[Path, str]]:
     """A file itself, or the files below a folder, each with its name for messages; sorted.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evalkit.importers.common.records import Reading
+    from evalkit.importers.common.predictions import PredictionSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class ImportFormat:
     """A form of predictions that `evalkit import` reads.
 
     Attributes:
-        read: puts the records of a folder or file into a `Reading`, and says there what is wrong
-            with single ones; raises EvalkitError where nothing of the format is there.
+        read: puts the records of a folder or file into a `PredictionSet`, and notes there what is
+            wrong with single ones; raises EvalkitError where nothing of the format is there.
     """
 
-    read: Callable[[Path, Reading], None]
+    read: Callable[[Path, PredictionSet], None]

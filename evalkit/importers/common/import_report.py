@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evalkit.importers.common.records import Problem
+from evalkit.data.records import Problem
 
 SHOWN = 20
 

@@ -11,7 +11,7 @@ from evalkit.run.store import RunStore, slug
 
 
 def _section(store: RunStore, comparison: RunComparison) -> Section:
-    names, base = [arm["name"] for arm in comparison.arms], comparison.result.baseline
+    names, base = [arm.name for arm in comparison.arms], comparison.result.baseline
     drawings = tuple(
         Drawing(
             f"heatmaps-{slug(name)}",

@@ -3,57 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.analysis.overlap_record import ArmOverlap, MeanInterval, OverlapRecord
+from evalkit.core.grid import Grid
 from evalkit.dsa import ReuseSchedule
 from evalkit.report.panels.base import Drawing, Panel, Section, Table
 from evalkit.report.plots.style import new_figure, plain
-from evalkit.report.tables import Grid, difference, interval
+from evalkit.report.tables import difference, interval
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 COLUMNS = 4
 
 
-def heading(overlap: Mapping[str, Any]) -> str:
+def heading(overlap: OverlapRecord) -> str:
     """Model, data, k and rows in one line."""
-    counts = {entry["documents"] for entry in overlap["lengths"]}
+    counts = {entry.documents for entry in overlap.lengths}
     documents = "–".join(str(n) for n in sorted({min(counts), max(counts)}))
     return (
-        f"{overlap['model']}, {overlap['data']} ({documents} documents), k = {overlap['k']},"
-        f" {overlap['rows']} rows per document in the last eighth of each length"
+        f"{overlap.model}, {overlap.data} ({documents} documents), k = {overlap.k},"
+        f" {overlap.rows} rows per document in the last eighth of each length"
     )
 
 
-def adjacent(overlap: Mapping[str, Any]) -> Grid:
+def adjacent(overlap: OverlapRecord) -> Grid:
     """Consecutive layers at every length: Jaccard (the MLI paper's figure) and recall."""
     rows = [
-        (str(e["length"]), *(_estimate(e["adjacent"][key]) for key in ("jaccard", "recall")))
-        for e in overlap["lengths"]
+        (str(e.length), *(_estimate(e.adjacent[key]) for key in ("jaccard", "recall")))
+        for e in overlap.lengths
     ]
     head = ("length", "Jaccard |A∩B|/|A∪B|", "recall |A∩B|/k")
     return Grid("consecutive layers, mean [95 % interval over documents]", head, tuple(rows), (0,))
 
 
-def arms(overlap: Mapping[str, Any]) -> Grid:
+def arms(overlap: OverlapRecord) -> Grid:
     """What every arm's sources supply, at every length."""
     rows = []
-    for arm in [a["name"] for a in overlap["lengths"][-1]["arms"]]:
-        for entry in overlap["lengths"]:
-            found = next(a for a in entry["arms"] if a["name"] == arm)
+    for name in [arm.name for arm in overlap.lengths[-1].arms]:
+        for entry in overlap.lengths:
+            arm = next(arm for arm in entry.arms if arm.name == name)
             rows.append(
                 (
-                    arm,
-                    str(entry["length"]),
-                    _estimate(found["selection_recall"]),
-                    f"{found['worst_selection_recall']:.2f}",
-                    _estimate(found.get("mass_recall")),
-                    _plain(found.get("worst_mass_recall")),
+                    name,
+                    str(entry.length),
+                    _estimate(arm.selection_recall),
+                    f"{arm.worst_selection_recall:.2f}",
+                    _estimate(arm.mass_recall),
+                    _plain(arm.worst_mass_recall),
                 )
             )
     head = ("arm", "length", "selection recall", "worst layer", "attention mass", "worst layer")
@@ -73,21 +77,21 @@ def beside_quality(comparison: RunComparison) -> Grid | None:
     overlap = comparison.overlap
     if overlap is None:
         return None
-    entry = overlap["lengths"][-1]
+    entry = overlap.lengths[-1]
+    measured = {arm.name: arm for arm in entry.arms}
+    macro = {row.arm: row for row in comparison.result.rows if row.task == MACRO}
     rows = []
     for arm in comparison.arms:
-        found = next((a for a in entry["arms"] if a["name"] == arm["name"]), None)
-        row = next(
-            (r for r in comparison.result.rows if (r.arm, r.task) == (arm["name"], MACRO)), None
-        )
-        text = (arm.get("schedule") or {}).get("text")
-        if found is None or row is None or row.result is None or found["schedule"] != text:
+        supplied, row = measured.get(arm.name), macro.get(arm.name)
+        if supplied is None or row is None or row.result is None:
+            continue
+        if supplied.schedule != arm.schedule_text:
             continue
         rows.append(
             (
-                arm["name"],
-                _estimate(found["selection_recall"]),
-                _estimate(found.get("mass_recall")),
+                arm.name,
+                _estimate(supplied.selection_recall),
+                _estimate(supplied.mass_recall),
                 difference(row),
                 interval(row),
                 row.verdict,
@@ -96,64 +100,71 @@ def beside_quality(comparison: RunComparison) -> Grid | None:
     if not rows:
         return None
     head = ("arm", "selection recall", "attention mass", "Δ", "interval", "verdict")
-    title = f"overlap beside quality: {heading(overlap)}, length {entry['length']}"
+    title = f"overlap beside quality: {heading(overlap)}, length {entry.length}"
     return Grid(title, head, tuple(rows), (3,))
 
 
-def maps(overlap: Mapping[str, Any]) -> Figure:
+def maps(overlap: OverlapRecord) -> Figure:
     """Recall of every pair of layers at the longest length, one panel per arm.
 
     Column: the layer that reads; row: the layer whose selection it is given. Dots mark what the
     arm's schedule reads.
     """
-    entry, layers = overlap["lengths"][-1], overlap["layers"]
-    found = entry["arms"]
-    columns = min(COLUMNS, len(found))
-    lines = math.ceil(len(found) / columns)
+    entry = overlap.lengths[-1]
+    columns = min(COLUMNS, len(entry.arms))
+    lines = math.ceil(len(entry.arms) / columns)
     figure = new_figure(3.1 * columns + 0.9, 3.2 * lines + 0.5)
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    image: Any = None
-    for axes in grid.flat[len(found) :]:
+    for axes in grid.flat[len(entry.arms) :]:
         axes.set_visible(False)
-    for axes, arm in zip(grid.flat, found, strict=False):
-        matrix = entry["matrices"]["recall"]
-        image = axes.pcolormesh(matrix, cmap="cividis", vmin=0, vmax=1)
-        schedule = ReuseSchedule.parse(arm["schedule"])
-        place = {layer: k for k, layer in enumerate(layers)}
-        ids, sources = schedule.layer_ids, schedule.sources("decode")
-        points = [
-            (place[ids[j]] + 0.5, place[ids[s]] + 0.5)
-            for j, s in enumerate(sources)
-            if ids[j] in place and ids[s] in place
-        ]
-        axes.plot(
-            *zip(*points, strict=True),
-            ls="",
-            marker="o",
-            ms=3.4,
-            mfc="white",
-            mec="#d00000",
-            mew=1.0,
-        )
-        recall = arm["selection_recall"]["mean"]
-        axes.set_title(plain(f"{arm['name']} ({recall:.2f})"), fontsize="small")
-        step = max(1, len(layers) // 6)
-        at = range(0, len(layers), step)
-        axes.set_xticks([k + 0.5 for k in at], [str(layers[k]) for k in at], fontsize="small")
-        axes.set_yticks([k + 0.5 for k in at], [str(layers[k]) for k in at], fontsize="small")
-        axes.set_ylim(len(layers), 0)
+    images: list[QuadMesh] = []
+    for axes, arm in zip(grid.flat, entry.arms, strict=False):
+        recalls = entry.matrices["recall"]
+        images.append(axes.pcolormesh(recalls, cmap="cividis", vmin=0, vmax=1))
+        _mark_sources(axes, arm, overlap.layers)
+        recall = arm.selection_recall.mean
+        axes.set_title(plain(f"{arm.name} ({recall:.2f})"), fontsize="small")
+        _layer_ticks(axes, overlap.layers)
     figure.supxlabel("layer that reads", fontsize="medium")
     figure.supylabel("layer whose selection it is given", fontsize="medium")
-    figure.colorbar(image, ax=grid, label="recall |A∩B|/k", shrink=0.7, pad=0.02)
+    figure.colorbar(images[-1], ax=grid, label="recall |A∩B|/k", shrink=0.7, pad=0.02)
     return figure
 
 
-def _estimate(found: Mapping[str, float | None] | None) -> str:
-    if found is None:
+def _mark_sources(axes: Axes, arm: ArmOverlap, layers: Sequence[int]) -> None:
+    """A dot where a layer meets the one whose selection it reads in decode."""
+    schedule = ReuseSchedule.parse(arm.schedule)
+    place = {layer: k for k, layer in enumerate(layers)}
+    ids, sources = schedule.layer_ids, schedule.sources("decode")
+    points = [
+        (place[ids[j]] + 0.5, place[ids[s]] + 0.5)
+        for j, s in enumerate(sources)
+        if ids[j] in place and ids[s] in place
+    ]
+    axes.plot(
+        *zip(*points, strict=True),
+        ls="",
+        marker="o",
+        ms=3.4,
+        mfc="white",
+        mec="#d00000",
+        mew=1.0,
+    )
+
+
+def _layer_ticks(axes: Axes, layers: Sequence[int]) -> None:
+    at = range(0, len(layers), max(1, len(layers) // 6))
+    axes.set_xticks([k + 0.5 for k in at], [str(layers[k]) for k in at], fontsize="small")
+    axes.set_yticks([k + 0.5 for k in at], [str(layers[k]) for k in at], fontsize="small")
+    axes.set_ylim(len(layers), 0)
+
+
+def _estimate(value: MeanInterval | None) -> str:
+    if value is None:
         return "–"
-    if found["low"] is None:
-        return f"{found['mean']:.3f}"
-    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    if value.low is None:
+        return f"{value.mean:.3f}"
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def _plain(value: float | None) -> str:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.errors import EvalkitError
+from evalkit.core.files import read_object
 from evalkit.core.grid import Grid
+from evalkit.core.json_fields import (
+    BadField,
+    all_parsed,
+    optional_fields,
+    optional_number,
+    optional_parsed,
+    text,
+)
+from evalkit.dsa.json_types import JsonObject
 from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval
@@ -22,48 +31,116 @@ if TYPE_CHECKING:
 WINDOWS = ("steady", "whole")
 
 
-def read(folder: Path) -> Mapping[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class SpeedRatio:
+    """Output tokens per second, arm over baseline.
+
+    Attributes:
+        value: the ratio.
+        low: lower end of its interval.
+        high: upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> SpeedRatio | None:
+        """None where a number is not known; raises BadField."""
+        value, low, high = (optional_number(data, key) for key in ("value", "low", "high"))
+        if value is None or low is None or high is None:
+            return None
+        return cls(value, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSpeed:
+    """One measured arm.
+
+    Attributes:
+        name: of the arm.
+        ratio: to the baseline, in the steady window where there is one, else over the whole;
+            None for the baseline and where nothing was compared.
+    """
+
+    name: str
+    ratio: SpeedRatio | None
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> ArmSpeed:
+        """Raises BadField."""
+        ratios = optional_fields(data, "ratios")
+        window = next((name for name in WINDOWS if ratios.get(name)), "")
+        return cls(text(data, "name"), optional_parsed(ratios, window, SpeedRatio.parse))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRecord:
+    """What a report takes from bench.json.
+
+    Attributes:
+        baseline: name of the arm that the others are compared with.
+        drifted: whether the baseline's speed changed too much for a comparison.
+        arms: measured arms, in the recipe's order.
+    """
+
+    baseline: str
+    drifted: bool
+    arms: tuple[ArmSpeed, ...]
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> BenchRecord:
+        """Raises BadField."""
+        drift = optional_fields(data, "drift")
+        return cls(
+            text(data, "baseline"),
+            bool(drift) and not drift.get("holds"),
+            all_parsed(data, "arms", ArmSpeed.parse),
+        )
+
+
+def read(folder: Path) -> BenchRecord | None:
     """bench.json of a run directory, or None.
 
     Raises:
-        EvalkitError: it is damaged.
+        EvalkitError: it is damaged; names the field.
     """
     path = folder / "bench.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        data = read_object(path)
+        return BenchRecord.parse(data) if data.get("arms") else None
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise EvalkitError(f"{path}: damaged: {error}") from None
-    return found if isinstance(found, dict) and found.get("arms") else None
+    except BadField as error:
+        raise EvalkitError(f"{path}: {error.field}: {error.message}") from None
 
 
-def table(bench: Mapping[str, Any], comparison: RunComparison) -> Grid:
+def table(bench: BenchRecord, comparison: RunComparison) -> Grid:
     """Speed ratio and quality difference of every measured arm, in one row."""
     rows = []
-    for arm in bench["arms"]:
-        row = _row(comparison, arm["name"])
-        ratio = _ratio(arm)
+    for arm in bench.arms:
+        row, ratio = _row(comparison, arm.name), arm.ratio
         rows.append(
             (
-                arm["name"],
-                "–" if ratio is None else f"{ratio['value']:.3f}",
-                "–" if ratio is None else f"[{ratio['low']:.3f}, {ratio['high']:.3f}]",
+                arm.name,
+                "–" if ratio is None else f"{ratio.value:.3f}",
+                "–" if ratio is None else f"[{ratio.low:.3f}, {ratio.high:.3f}]",
                 "" if row is None else difference(row),
                 "NOT EVALUATED" if row is None else interval(row),
                 "" if row is None else row.verdict or "baseline",
             )
         )
     head = ("arm", "speed ×", "interval", "quality Δ", "interval", "verdict")
-    return Grid(f"output tokens per second against {bench['baseline']}", head, tuple(rows), (1, 3))
+    return Grid(f"output tokens per second against {bench.baseline}", head, tuple(rows), (1, 3))
 
 
-def figure(bench: Mapping[str, Any], comparison: RunComparison) -> Figure | None:
+def figure(bench: BenchRecord, comparison: RunComparison) -> Figure | None:
     """Quality difference over speed ratio, both with intervals; None without two such arms."""
     points = [
-        (arm["name"], ratio, row.result)
-        for arm in bench["arms"]
-        if (ratio := _ratio(arm)) and (row := _row(comparison, arm["name"])) and row.result
+        (arm.name, arm.ratio, row.result)
+        for arm in bench.arms
+        if arm.ratio and (row := _row(comparison, arm.name)) and row.result
     ]
     if not points:
         return None
@@ -74,24 +151,22 @@ def figure(bench: Mapping[str, Any], comparison: RunComparison) -> Figure | None
     axes.axvline(1, color=COLOURS[-1], lw=0.8)
     for k, (name, ratio, result) in enumerate(points):
         colour = COLOURS[k % 6]
-        axes.hlines(100 * result.delta, ratio["low"], ratio["high"], color=colour, lw=1.4)
-        axes.vlines(ratio["value"], 100 * result.low, 100 * result.high, color=colour, lw=1.4)
+        axes.hlines(100 * result.delta, ratio.low, ratio.high, color=colour, lw=1.4)
+        axes.vlines(ratio.value, 100 * result.low, 100 * result.high, color=colour, lw=1.4)
         axes.plot(
-            ratio["value"], 100 * result.delta, color=colour, ls="", marker=MARKERS[k % 7], ms=6,
+            ratio.value,
+            100 * result.delta,
+            color=colour,
+            ls="",
+            marker=MARKERS[k % 7],
+            ms=6,
             label=plain(name),
-        )  # fmt: skip
+        )
     axes.set_xlabel("speed × (output tokens per second)")
     axes.set_ylabel("quality Δ in points (dashed: minus the margin)")
     axes.grid(True, alpha=0.5)
     drawn.legend(loc="outside right upper", fontsize="small")
     return drawn
-
-
-def _ratio(arm: Mapping[str, Any]) -> Mapping[str, float] | None:
-    """Steady window where there is one, else the whole."""
-    ratios = arm.get("ratios") or {}
-    found = next((ratios[w] for w in WINDOWS if ratios.get(w)), None)
-    return found if found and None not in (found["value"], found["low"], found["high"]) else None
 
 
 def _row(comparison: RunComparison, arm: str) -> Row | None:
@@ -104,9 +179,8 @@ def _section(store: RunStore, comparison: RunComparison) -> Section | None:
     bench = read(store.path)
     if bench is None:
         return None
-    drift = bench.get("drift")
     text = "Measured by `evalkit bench` under one load, the same for every arm."
-    if drift and not drift["holds"]:
+    if bench.drifted:
         text += " The baseline drifted between its first and last round: no speeds are compared."
     drawing = Drawing(
         "speed", "Quality difference over speed ratio", lambda: figure(bench, comparison)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
-from evalkit.analysis.grouping import entry, place
+from evalkit.analysis.grouping import place
 from evalkit.report.plots.style import COLOURS, LINES, MARKERS, new_figure, plain
 from evalkit.stats import MACRO, Comparison, Row
 from evalkit.tasks.ruler.aggregate import aggregate
@@ -54,14 +54,14 @@ def retention_curves(comparison: RunComparison, parts: Mapping[str, Comparison])
 def _families(comparison: RunComparison) -> dict[str, list[tuple[Fraction, str]]]:
     """(retention, arm) of every family, from high to low; the A/A twin stays out."""
     twin = comparison.settings.repeat_of_baseline
-    found: dict[str, list[tuple[Fraction, str]]] = {}
+    families: dict[str, list[tuple[Fraction, str]]] = {}
     for arm in comparison.arms:
-        where = place(arm)
-        if where.family is None or where.retention is None or arm["name"] == twin:
+        at = place(arm)
+        if at.family is None or at.retention is None or arm.name == twin:
             continue
-        if arm["name"] in comparison.scored:
-            found.setdefault(where.family, []).append((where.retention, arm["name"]))
-    return {name: sorted(points, reverse=True) for name, points in found.items()}
+        if arm.name in comparison.scored:
+            families.setdefault(at.family, []).append((at.retention, arm.name))
+    return {name: sorted(points, reverse=True) for name, points in families.items()}
 
 
 def _curves(
@@ -94,20 +94,20 @@ def forest(comparison: RunComparison, names: Sequence[str]) -> Figure:
         comparison: of the run.
         names: arms, one panel each.
     """
-    tasks = [task["name"] for task in comparison.tasks]
-    where = [MACRO, *tasks] if len(tasks) > 1 else tasks
+    tasks = [task.name for task in comparison.tasks]
+    rows_shown = [MACRO, *tasks] if len(tasks) > 1 else tasks
     columns = min(PANELS, len(names))
     lines = math.ceil(len(names) / columns)
-    figure = new_figure(2.2 + 2.7 * columns, lines * (0.75 + 0.24 * max(3, len(where))) + 0.5)
+    figure = new_figure(2.2 + 2.7 * columns, lines * (0.75 + 0.24 * max(3, len(rows_shown))) + 0.5)
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
     for axes in grid.flat[len(names) :]:
         axes.set_visible(False)
     for axes, name in zip(grid.flat, names, strict=False):
         rows = {row.task: row for row in comparison.result.rows if row.arm == name}
-        _forest(axes, comparison, [rows.get(task) for task in where])
+        _forest(axes, comparison, [rows.get(task) for task in rows_shown])
         axes.set_title(plain(name), fontsize="medium")
-        axes.set_yticks(range(len(where)), [plain(task) for task in where])
-        axes.set_ylim(len(where) - 0.5, -0.5)
+        axes.set_yticks(range(len(rows_shown)), [plain(task) for task in rows_shown])
+        axes.set_ylim(len(rows_shown) - 0.5, -0.5)
     figure.supxlabel(
         f"Δ to {plain(comparison.result.baseline)} in points (scales differ between arms);"
         " dashed: minus the margin; grey: noise floor",
@@ -147,11 +147,11 @@ def ruler_by_length(comparison: RunComparison) -> Figure | None:
         rows = {
             r.task: r.score
             for r in comparison.result.rows
-            if r.arm == arm["name"] and r.score is not None and r.task != MACRO
+            if r.arm == arm.name and r.score is not None and r.task != MACRO
         }
-        found = aggregate(rows)
-        if found:
-            curves[arm["name"]] = {row.length: row.score for row in found.lengths}
+        summary = aggregate(rows)
+        if summary:
+            curves[arm.name] = {row.length: row.score for row in summary.lengths}
     lengths = sorted({length for curve in curves.values() for length in curve})
     if len(lengths) < 2:
         return None
@@ -183,17 +183,16 @@ def schedules(comparison: RunComparison) -> Figure | None:
     The number in a cell is the layer whose selection it reads in decode, where that is another.
     None where no schedule is known.
     """
-    known = [arm for arm in comparison.arms if arm.get("schedule")]
+    known = {arm.name: arm.schedule for arm in comparison.arms if arm.schedule is not None}
     if not known:
         return None
-    most = max(len(arm["schedule"]["layer_ids"]) for arm in known)
+    most = max(len(schedule.layer_ids) for schedule in known.values())
     figure = new_figure(min(16.0, 2.6 + 0.26 * most), 0.9 + 0.34 * len(known))
     axes = figure.add_subplot()
-    for y, arm in enumerate(known):
-        facts = arm["schedule"]
-        ids = facts["layer_ids"]
-        for x, letter in enumerate(facts["pattern"]):
-            full, source = letter == "F", facts["source"][x]
+    for y, schedule in enumerate(known.values()):
+        ids = schedule.layer_ids
+        for x, letter in enumerate(schedule.pattern):
+            full, source = letter == "F", schedule.source[x]
             cell = (x - 0.46, y - 0.4)
             _cell(axes, cell, full=full)
             if source != x:
@@ -208,8 +207,8 @@ def schedules(comparison: RunComparison) -> Figure | None:
                 )
     axes.set_xlim(-0.6, most - 0.4)
     axes.set_ylim(len(known) - 0.4, -0.6)
-    axes.set_yticks(range(len(known)), [plain(arm["name"]) for arm in known])
-    ids = known[0]["schedule"]["layer_ids"]
+    axes.set_yticks(range(len(known)), [plain(name) for name in known])
+    ids = next(iter(known.values())).layer_ids
     step = 1 if most <= 26 else 4
     axes.set_xticks(range(0, len(ids), step), [str(i) for i in ids[::step]], fontsize="small")
     axes.set_xlabel(
@@ -233,16 +232,11 @@ def worse_first(comparison: RunComparison) -> list[str]:
     """Arms with a macro result, the baseline's twin last, else in the order of the run."""
     twin = comparison.settings.repeat_of_baseline
     names = [
-        arm["name"]
+        arm.name
         for arm in comparison.arms
-        if arm["name"] in comparison.scored and arm["name"] != comparison.result.baseline
+        if arm.name in comparison.scored and arm.name != comparison.result.baseline
     ]
     return sorted(names, key=lambda name: name == twin)
-
-
-def family(comparison: RunComparison, arm: str) -> str:
-    """The family of an arm in words."""
-    return place(entry(comparison, arm)).family or "schedule not known"
 
 
 def _octave(share: Fraction) -> float:

@@ -6,20 +6,24 @@ in brightness, and in a difference (orange, white, violet) what is worse is hatc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.records import ItemRow, ScoreRow
+from evalkit.dsa.json_types import JsonValue
 from evalkit.report.plots.style import plain
 from evalkit.run.store import RunStore, slug
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 MOST_DEPTHS = 50
@@ -55,17 +59,16 @@ class Heat:
     unit: str
 
 
-def sections(items: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def sections(items: Mapping[str, ItemRow]) -> dict[str, list[str]]:
     """Sample ids of every section with several depths, by section."""
-    found: dict[str, list[str]] = {}
+    by_section: dict[str, list[str]] = {}
     for sample_id, item in items.items():
-        meta = item.get("meta", {})
-        if all(_number(meta.get(key)) for key in ("length", "depth")):
-            found.setdefault(section_of(item["task"]), []).append(sample_id)
+        if all(_is_finite(item.meta.get(key)) for key in ("length", "depth")):
+            by_section.setdefault(section_of(item.task), []).append(sample_id)
     return {
         name: ids
-        for name, ids in found.items()
-        if len({items[i]["meta"]["depth"] for i in ids}) > 1
+        for name, ids in by_section.items()
+        if len({items[i].meta["depth"] for i in ids}) > 1
     }
 
 
@@ -77,11 +80,11 @@ def section_of(task: str) -> str:
 def heat(
     section: str,
     ids: Sequence[str],
-    items: Mapping[str, Mapping[str, Any]],
-    scores: Mapping[str, Mapping[str, Any]],
+    items: Mapping[str, ItemRow],
+    scores: Mapping[str, ScoreRow],
 ) -> Heat:
     """Mean scores of the samples `ids`; those without a score are left out."""
-    places = [(int(items[i]["meta"]["length"]), float(items[i]["meta"]["depth"])) for i in ids]
+    places = [(int(_number(items[i], "length")), _number(items[i], "depth")) for i in ids]
     if len({depth for _, depth in places}) > MOST_DEPTHS:
         places = [(length, 10 * min(depth // 10, 9) + 5) for length, depth in places]
     lengths = tuple(sorted({length for length, _ in places}))
@@ -91,11 +94,11 @@ def heat(
     column, row = {v: k for k, v in enumerate(lengths)}, {v: k for k, v in enumerate(depths)}
     for sample_id, (length, depth) in zip(ids, places, strict=True):
         if sample_id in scores:
-            total[row[depth], column[length]] += scores[sample_id]["score"]
+            total[row[depth], column[length]] += scores[sample_id].score
             counts[row[depth], column[length]] += 1
     with np.errstate(invalid="ignore"):
         means = total / counts
-    characters = items[ids[0]]["task"].endswith("chars")
+    characters = items[ids[0]].task.endswith("chars")
     return Heat(section, lengths, depths, means, counts, "characters" if characters else "tokens")
 
 
@@ -123,17 +126,17 @@ def write(store: RunStore, baseline: str | None = None, folder: Path | None = No
 def figures(store: RunStore, baseline: str | None = None) -> Iterator[tuple[str, str, Figure]]:
     """(file name, title, figure) of every heat map; arguments and errors are those of `write`."""
     run = store.read_run()
-    names = [entry["name"] for entry in run["arms"]]
-    chosen = baseline or run.get("recipe", {}).get("compare", {}).get("baseline") or names[0]
+    names = run.names
+    chosen = baseline or str(run.section("compare").get("baseline") or names[0])
     if chosen not in names:
         raise EvalkitError(f"baseline {chosen}: no such arm ({', '.join(names)})")
     for section, maps in maps_of(store, names).items():
-        for name, own in maps.items():
+        for name, cells in maps.items():
             file = f"heatmap-{slug(section)}-{slug(name)}"
-            yield file, f"{section}: {name}", draw(own, name)
+            yield file, f"{section}: {name}", draw(cells, name)
             if name != chosen and chosen in maps:
                 title = f"{section}: {name} minus {chosen}"
-                figure = draw_difference(own, maps[chosen], name, chosen)
+                figure = draw_difference(cells, maps[chosen], name, chosen)
                 yield f"{file}-minus-{slug(chosen)}", title, figure
 
 
@@ -151,31 +154,31 @@ def maps_of(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, Heat]]
     }
 
 
-def draw(own: Heat, arm: str) -> Figure:
+def draw(cells: Heat, arm: str) -> Figure:
     """One arm: dark is 0, light is 1."""
-    figure, axes = _frame(own, f"{own.section}: {arm}")
-    figure.colorbar(paint(axes, own), ax=axes, label="score", pad=0.02)
+    figure, axes = _frame(cells, f"{cells.section}: {arm}")
+    figure.colorbar(paint(axes, cells), ax=axes, label="score", pad=0.02)
     return figure
 
 
-def draw_difference(own: Heat, base: Heat, arm: str, baseline: str) -> Figure:
+def draw_difference(cells: Heat, base: Heat, arm: str, baseline: str) -> Figure:
     """One arm minus another: orange and hatched is worse, violet is better, white is equal."""
-    change = own.scores - base.scores
-    figure, axes = _frame(own, f"{own.section}: {arm} minus {baseline}")
+    change = cells.scores - base.scores
+    figure, axes = _frame(cells, f"{cells.section}: {arm} minus {baseline}")
     image = paint_difference(axes, change, max(0.1, float(np.nanmax(np.abs(change), initial=0.0))))
     label = "difference of scores (hatched: worse)"
     figure.colorbar(image, ax=axes, label=label, pad=0.02)
     return figure
 
 
-def paint(axes: Axes, own: Heat) -> Any:
+def paint(axes: Axes, cells: Heat) -> QuadMesh:
     """Fill axes with the scores of one arm; returns what a colour bar describes."""
-    image = axes.pcolormesh(own.scores, cmap="cividis", vmin=0, vmax=1)
-    _numbers(axes, own.scores, signed=False)
+    image = axes.pcolormesh(cells.scores, cmap="cividis", vmin=0, vmax=1)
+    _numbers(axes, cells.scores, signed=False)
     return image
 
 
-def paint_difference(axes: Axes, change: NDArray[np.float64], top: float) -> Any:
+def paint_difference(axes: Axes, change: NDArray[np.float64], top: float) -> QuadMesh:
     """Fill axes with differences [depths, lengths] on a scale of -top to top."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -200,35 +203,35 @@ def save(figure: Figure, path: Path) -> list[Path]:
     return files
 
 
-def _frame(own: Heat, title: str) -> tuple[Figure, Axes]:
+def _frame(cells: Heat, title: str) -> tuple[Figure, Axes]:
     """Axes with lengths to the right and depths downwards; grey crosses where nothing was asked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, columns = own.scores.shape
+    rows, columns = cells.scores.shape
     size = (min(14.0, 3.4 + 0.62 * columns), min(9.0, 2.2 + 0.42 * rows))
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    seen = own.counts[own.counts > 0]
+    seen = cells.counts[cells.counts > 0]
     fewest, most = (int(seen.min()), int(seen.max())) if seen.size else (0, 0)
     many = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     axes.set_title(f"{plain(title)}\nsamples per cell: {many}", fontsize="medium")
-    axes.set_xlabel(f"length ({own.unit})")
+    axes.set_xlabel(f"length ({cells.unit})")
     axes.set_ylabel("depth of the needle (%)")
-    place_ticks(axes, own)
-    for y, x in np.argwhere(own.counts == 0):
+    place_ticks(axes, cells)
+    for y, x in np.argwhere(cells.counts == 0):
         axes.text(x + 0.5, y + 0.5, "×", ha="center", va="center", color="0.4")
     return figure, axes
 
 
-def place_ticks(axes: Axes, own: Heat) -> None:
+def place_ticks(axes: Axes, cells: Heat) -> None:
     """Lengths to the right, depths downwards; what was not asked is grey."""
     axes.set_facecolor("0.85")
-    at, shown = _ticks([_short(length) for length in own.lengths])
-    axes.set_xticks(at, shown, rotation=0 if len(own.lengths) <= NUMBERS else 45)
-    axes.set_yticks(*_ticks([f"{depth:.3g}" for depth in own.depths]))
-    axes.set_ylim(len(own.depths), 0)
+    at, shown = _ticks([_short(length) for length in cells.lengths])
+    axes.set_xticks(at, shown, rotation=0 if len(cells.lengths) <= NUMBERS else 45)
+    axes.set_yticks(*_ticks([f"{depth:.3g}" for depth in cells.depths]))
+    axes.set_ylim(len(cells.depths), 0)
 
 
 def _ticks(labels: Sequence[str]) -> tuple[list[float], list[str]]:
@@ -261,5 +264,12 @@ def _short(length: int) -> str:
     return f"{thousands:.0f}K" if thousands >= 10 else f"{thousands:.1f}K".replace(".0K", "K")
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+def _is_finite(value: JsonValue) -> TypeGuard[float]:
+    finite = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+    return bool(finite)
+
+
+def _number(item: ItemRow, key: str) -> float:
+    """A number of a sample's meta data, which `sections` has checked."""
+    value = item.meta[key]
+    return float(value) if _is_finite(value) else math.nan

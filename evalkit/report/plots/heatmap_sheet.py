@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from evalkit.report.plots.style import new_figure, plain
 from evalkit.run.store import RunStore, slug
 
 if TYPE_CHECKING:
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 COLUMNS = 5
@@ -22,9 +23,9 @@ COLUMNS = 5
 
 def needle_maps(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, Heat]]:
     """`maps_of` of the needle tests; of RULER's, whose depths are random, if there is no other."""
-    found = maps_of(store, names)
-    needles = {name: maps for name, maps in found.items() if benchmark_of(name) != "RULER"}
-    return needles or found
+    sections = maps_of(store, names)
+    needles = {name: maps for name, maps in sections.items() if benchmark_of(name) != "RULER"}
+    return needles or sections
 
 
 def write(store: RunStore, names: Sequence[str], baseline: str) -> list[Path]:
@@ -53,14 +54,14 @@ def sheet(maps: Mapping[str, Heat], baseline: str) -> Figure:
     names = [baseline, *(name for name in maps if name != baseline)]
     columns = min(COLUMNS, len(names))
     bands = math.ceil(len(names) / columns)
-    own = maps[baseline]
-    depths, lengths = own.scores.shape
+    base = maps[baseline]
+    depths, lengths = base.scores.shape
     width = max(1.7, min(4.5, 0.9 + 0.42 * lengths))
     figure = new_figure(1.6 + width * columns, bands * (2.2 + 0.4 * max(3, min(10, depths))))
     grid = figure.subplots(2 * bands, columns, squeeze=False)
-    changes = [maps[name].scores - own.scores for name in names if _same(maps[name], own)]
+    changes = [maps[name].scores - base.scores for name in names if _same(maps[name], base)]
     top = max([0.1, *(float(np.nanmax(np.abs(c), initial=0.0)) for c in changes)])
-    images: dict[str, Any] = {}
+    images: dict[str, QuadMesh] = {}
     for k in range(bands * columns):
         above, below = (grid[2 * (k // columns) + half, k % columns] for half in (0, 1))
         if k >= len(names):
@@ -70,22 +71,22 @@ def sheet(maps: Mapping[str, Heat], baseline: str) -> Figure:
         name = names[k]
         images["score"] = paint(above, maps[name])
         above.set_title(plain(name), fontsize="small")
-        if name == baseline or not _same(maps[name], own):
+        if name == baseline or not _same(maps[name], base):
             below.set_visible(False)
         else:
-            images["difference"] = paint_difference(below, maps[name].scores - own.scores, top)
+            images["difference"] = paint_difference(below, maps[name].scores - base.scores, top)
             below.set_title(plain(f"minus {baseline}"), fontsize="small")
         for axes in (above, below):
-            place_ticks(axes, own)
+            place_ticks(axes, base)
             lowest = k + columns >= len(names) and (axes is below or not below.get_visible())
             axes.tick_params(labelsize="small", labelleft=k % columns == 0, labelbottom=lowest)
     labels = {"score": "score", "difference": "difference (hatched: worse)"}
     for kind, image in images.items():
         figure.colorbar(image, ax=grid, label=labels[kind], shrink=0.6, pad=0.02, aspect=30)
-    figure.supxlabel(f"length ({own.unit})", fontsize="medium")
+    figure.supxlabel(f"length ({base.unit})", fontsize="medium")
     figure.supylabel("depth of the needle (%)", fontsize="medium")
     return figure
 
 
-def _same(own: Heat, base: Heat) -> bool:
-    return (own.lengths, own.depths) == (base.lengths, base.depths)
+def _same(one: Heat, other: Heat) -> bool:
+    return (one.lengths, one.depths) == (other.lengths, other.depths)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid
+from evalkit.core.records import ItemRow
+from evalkit.dsa.json_types import JsonObject
 
 if TYPE_CHECKING:
     from evalkit.stats import ArmScores, Comparison
 
-Items = Mapping[str, Mapping[str, Any]]
+Items = Mapping[str, ItemRow]
 Part = Callable[[Collection[str]], "Comparison"]
 
 
@@ -29,7 +31,7 @@ class Summary:
     name: str
     grid: Grid
     notes: tuple[str, ...] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

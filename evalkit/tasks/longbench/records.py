@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.json_fields import BadField
 from evalkit.data import archive
 from evalkit.data.cache import sha256
 from evalkit.data.records import (
-    BadField,
     Problem,
     integer,
     optional_texts,
@@ -23,6 +23,7 @@ from evalkit.data.records import (
     texts,
 )
 from evalkit.data.sources import locate, of_card
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.longbench.facts import CARD, Facts, tasks
 
 
@@ -99,7 +100,7 @@ def _load(path: Path, task: str, e: bool, _size: int, _mtime: int) -> File:
     return File(where, tuple(records), tuple(problems), digest.hexdigest())
 
 
-def parse(data: Mapping[str, Any], task: str, facts: Facts) -> Record:
+def parse(data: JsonObject, task: str, facts: Facts) -> Record:
     """Check one record; raises BadField."""
     dataset = text(data, "dataset")
     if dataset not in (task, f"{task}_e"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid, number
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.common.summary import Part, Scored, Summary, shared_notes
 from evalkit.tasks.longbench.facts import BINS
 from evalkit.tasks.longbench.suites import Macro, complete
@@ -25,31 +26,37 @@ def summaries(scored: Scored) -> list[Summary]:
 
 def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summary | None:
     """One row per macro and arm, the list of tasks beside the macro's first row."""
-    found = {name: {m.name: m for m in complete(cells)} for name, cells in means.items()}
-    macros = {name: macro for arm in found.values() for name, macro in arm.items()}
+    by_arm = {name: {m.name: m for m in complete(cells)} for name, cells in means.items()}
+    macros = {name: macro for arm in by_arm.values() for name, macro in arm.items()}
     if not macros:
         return None
-    base = next(iter(found.values()))
+    base = next(iter(by_arm.values()))
     paired = {name: _intervals(macro, part) for name, macro in macros.items()}
-    rows = [
-        (
-            macro.label if first else "",
-            arm,
-            number(own[name].value),
-            _change(own[name].value, base.get(name)),
-            _interval(paired[name].get(arm)),
-            macro.listed.replace("longbench/", "").replace("longbench-e/", "") if first else "",
-        )
-        for name, macro in macros.items()
-        for first, (arm, own) in _firsts({a: o for a, o in found.items() if name in o})
-    ]
+    scores = {
+        name: {arm: values[name].value for arm, values in by_arm.items() if name in values}
+        for name in macros
+    }
+    rows: list[tuple[str, ...]] = []
+    for name, macro in macros.items():
+        listed = macro.listed.replace("longbench/", "").replace("longbench-e/", "")
+        for k, (arm, score) in enumerate(scores[name].items()):
+            rows.append(
+                (
+                    "" if k else macro.label,
+                    arm,
+                    number(score),
+                    _change(score, base.get(name)),
+                    _interval(paired[name].get(arm)),
+                    "" if k else listed,
+                )
+            )
     head = ("LongBench macro", "arm", "score", "Δ", "interval", "over the tasks")
-    data = {
+    data: JsonObject = {
         name: {
             "suite": macro.suite,
             "confirmed": macro.confirmed,
             "weights": dict(macro.weights),
-            "scores": {arm: own[name].value for arm, own in found.items() if name in own},
+            "scores": scores[name],
             "intervals": {arm: [row.low, row.high] for arm, row in paired[name].items()},
         }
         for name, macro in macros.items()
@@ -69,14 +76,8 @@ def _intervals(macro: Macro, part: Part | None) -> dict[str, PairedResult]:
     return {row.arm: row.result for row in rows if row.task == MACRO and row.result is not None}
 
 
-def _interval(found: PairedResult | None) -> str:
-    return "" if found is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
-
-
-def _firsts(
-    found: Mapping[str, Mapping[str, Macro]],
-) -> list[tuple[bool, tuple[str, Mapping[str, Macro]]]]:
-    return [(k == 0, entry) for k, entry in enumerate(found.items())]
+def _interval(result: PairedResult | None) -> str:
+    return "" if result is None else f"[{result.low:+.3f}, {result.high:+.3f}]"
 
 
 def _change(value: float | None, base: Macro | None) -> str:
@@ -88,9 +89,9 @@ def _change(value: float | None, base: Macro | None) -> str:
 def _bins(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
     """LongBench-E: the plain mean of the tasks of a bin, one row per arm."""
     cells = {
-        arm: {bin_: _bin(found, bin_) for bin_ in BINS}
-        for arm, found in means.items()
-        if any(task.startswith(E) for task in found)
+        arm: {bin_: _bin(scores, bin_) for bin_ in BINS}
+        for arm, scores in means.items()
+        if any(task.startswith(E) for task in scores)
     }
     if not cells:
         return None
@@ -105,9 +106,9 @@ def _bins(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
     return Summary("longbench_e", grid, notes, mean)
 
 
-def _bin(found: Mapping[str, float], bin_: str) -> dict[str, float]:
+def _bin(scores: Mapping[str, float], bin_: str) -> dict[str, float]:
     ending = f"@{bin_}"
-    return {t: s for t, s in found.items() if t.startswith(E) and t.endswith(ending)}
+    return {t: s for t, s in scores.items() if t.startswith(E) and t.endswith(ending)}
 
 
 def _listed(bins: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -11,13 +11,22 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import MAX_LINE, BadField, Problem, integer, kind, one_of, parsed, text
+from evalkit.core.json_fields import BadField, kind
+from evalkit.data.records import (
+    MAX_LINE,
+    Problem,
+    SourceLocation,
+    integer,
+    one_of,
+    parsed,
+    text,
+)
 from evalkit.data.sources import locate, of_card
+from evalkit.dsa.json_types import JsonObject
 
 CARD = "longbench_v2"
 LETTERS = ("A", "B", "C", "D")
@@ -62,11 +71,11 @@ class Index:
     items: tuple[Item, ...]
     problems: tuple[Problem, ...]
 
-    def record(self, item: Item) -> dict[str, Any]:
+    def record(self, item: Item) -> JsonObject:
         """The whole record, read from the file."""
         with _mapped(self.path) as data:
-            found: dict[str, Any] = json.loads(data[item.span[0] : item.span[1]].decode("utf-8"))
-        return found
+            record: JsonObject = json.loads(data[item.span[0] : item.span[1]].decode("utf-8"))
+        return record
 
     def context(self, item: Item) -> str:
         """The text of a question."""
@@ -81,10 +90,9 @@ class Index:
         try:
             pieces = _pieces(self.record(item))[:count]
         except BadField as error:
+            where = SourceLocation(str(self.path), item.number)
             message = f"{error.message}; 0shot_rag needs data with a retriever's results"
-            raise EvalkitError(
-                f"{Problem(str(self.path), item.number, error.field, message)}"
-            ) from None
+            raise EvalkitError(f"{Problem(where, error.field, message)}") from None
         ordered = sorted(pieces, key=lambda piece: piece[0])
         return "\n\n".join(
             f"Retrieved chunk {i}: {content}" for i, (_, content) in enumerate(ordered, start=1)
@@ -114,14 +122,15 @@ def _index(path: Path, _size: int, _mtime: int) -> Index:
     items, problems = [], []
     with _mapped(path) as data:
         for number, span in enumerate(_spans(data, path), start=1):
+            where = SourceLocation(str(path), number)
             if span[1] - span[0] > MAX_LINE:
-                problems.append(Problem(str(path), number, "", f"longer than {MAX_LINE} bytes"))
+                problems.append(Problem(where, "", f"longer than {MAX_LINE} bytes"))
                 continue
-            found = parsed(data[slice(*span)], str(path), number, _check)
-            if isinstance(found, Problem):
-                problems.append(found)
+            item = parsed(data[slice(*span)], where, partial(_item, number=number, span=span))
+            if isinstance(item, Problem):
+                problems.append(item)
             else:
-                items.append(_item(found, number, span))
+                items.append(item)
     if not items and not problems:
         raise EvalkitError(f"{path}: no records")
     return Index(path, tuple(items), tuple(problems))
@@ -129,30 +138,34 @@ def _index(path: Path, _size: int, _mtime: int) -> Index:
 
 def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
     """Where the records of a JSON list begin and end."""
-    depth, start, end = 0, 0, 0
-    expected = b"["
+    end, expected = 0, b"["
+    for depth, start, stop in _bracketed(data):
+        if depth == 0:
+            _check_gap(data[end:stop], b"]" if end else b"[]", path, end)
+            end = stop
+            break
+        _check_gap(data[end:start], expected, path, end)
+        yield start, stop
+        end, expected = stop, b","
+    else:
+        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
+    if data[end:].strip():
+        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
+
+
+def _bracketed(data: mmap.mmap) -> Iterator[tuple[int, int, int]]:
+    """Depth, begin and end of the bracketed values at depths 0 and 1, as they end."""
+    depth, starts = 0, [0, 0]
     for token in _TOKEN.finditer(data):
         mark = token[0]
         if mark in (b"[", b"{"):
-            if depth == 1:
-                start = token.start()
-                _check_gap(data[end:start], expected, path, end)
-                expected = b","
-            elif depth == 0 and (mark != b"[" or end):
-                break
+            if depth < 2:
+                starts[depth] = token.start()
             depth += 1
-        elif mark in (b"]", b"}"):
+        elif mark in (b"]", b"}") and depth:
             depth -= 1
-            if depth == 1:
-                end = token.end()
-                yield start, end
-            elif depth == 0:
-                _check_gap(data[end : token.end()], b"]" if end else b"[]", path, end)
-                end = token.end()
-        elif depth == 0:
-            break
-    if depth or not end or data[end:].strip():
-        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
+            if depth < 2:
+                yield depth, starts[depth], token.end()
 
 
 def _check_gap(gap: bytes, expected: bytes, path: Path, at: int) -> None:
@@ -160,46 +173,38 @@ def _check_gap(gap: bytes, expected: bytes, path: Path, at: int) -> None:
         raise EvalkitError(f"{path}: no JSON list of records (byte {at})")
 
 
-def _check(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raise BadField unless a record has what is needed."""
-    for field in ("_id", "domain", "sub_domain"):
-        text(data, field)
-    one_of(data, "difficulty", ("easy", "hard"))
-    one_of(data, "length", ("short", "medium", "long"))
-    for field in ("question", *(f"choice_{letter}" for letter in LETTERS), "context"):
-        text(data, field, empty=False)
-    one_of(data, "answer", LETTERS)
-    return data
+def _item(data: JsonObject, number: int, span: tuple[int, int]) -> Item:
+    """A checked record; raises BadField."""
+    identity = text(data, "_id")
+    facets = {
+        "domain": text(data, "domain"),
+        "sub_domain": text(data, "sub_domain"),
+        "difficulty": one_of(data, "difficulty", ("easy", "hard")),
+        "length": one_of(data, "length", ("short", "medium", "long")),
+    }
+    question = text(data, "question", empty=False)
+    choices = tuple(text(data, f"choice_{letter}", empty=False) for letter in LETTERS)
+    text(data, "context", empty=False)
+    answer = one_of(data, "answer", LETTERS)
+    return Item(number, identity, facets, question, choices, answer, span)
 
 
-def _item(data: Mapping[str, Any], number: int, span: tuple[int, int]) -> Item:
-    return Item(
-        number=number,
-        id=data["_id"],
-        facets={key: data[key] for key in ("domain", "sub_domain", "difficulty", "length")},
-        question=data["question"],
-        choices=tuple(data[f"choice_{letter}"] for letter in LETTERS),
-        answer=data["answer"],
-        span=span,
-    )
-
-
-def _pieces(data: Mapping[str, Any]) -> list[tuple[int, str]]:
+def _pieces(data: JsonObject) -> list[tuple[int, str]]:
     """Position and text of the retrieved pieces, the best first."""
     field = "retrieved_context"
     pieces = data.get(field)
     if field not in data or not isinstance(pieces, list) or not pieces:
         missing = "missing" if field not in data else f"{kind(pieces)}, not a list of pieces"
         raise BadField(field, missing if pieces != [] else "an empty list")
-    found = []
+    read = []
     for i, piece in enumerate(pieces):
         if not isinstance(piece, dict):
             raise BadField(f"{field}[{i}]", f"{kind(piece)}, not an object")
         try:
-            found.append((integer(piece, "c_idx"), text(piece, "content")))
+            read.append((integer(piece, "c_idx"), text(piece, "content")))
         except BadField as error:
             raise BadField(f"{field}[{i}].{error.field}", error.message) from None
-    return found
+    return read
 
 
 @contextmanager

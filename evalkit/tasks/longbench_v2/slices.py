@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from evalkit.dsa.json_types import JsonObject
 
 FACETS = ("difficulty", "length", "domain", "sub_domain")
 ORDER = ("easy", "hard", "short", "medium", "long")
@@ -44,15 +45,15 @@ class Baseline:
 
 def slices(
     scores: Mapping[str, float],
-    items: Mapping[str, Mapping[str, Any]],
+    meta: Mapping[str, JsonObject],
     facets: Iterable[str] = FACETS,
 ) -> list[Slice]:
     """Scores overall and by difficulty, length, domain and sub-domain.
 
     Args:
         scores: per sample id.
-        items: the gold by sample id, with the sample's ``meta``.
-        facets: keys of ``meta``.
+        meta: of the samples, by sample id.
+        facets: keys of it.
     """
     if not scores:
         return []
@@ -60,7 +61,7 @@ def slices(
     for facet in facets:
         groups: dict[str, list[float]] = {}
         for sample_id, score in scores.items():
-            value = items[sample_id].get("meta", {}).get(facet)
+            value = meta[sample_id].get(facet)
             if value is not None:
                 groups.setdefault(str(value), []).append(score)
         for value in sorted(groups, key=_order):

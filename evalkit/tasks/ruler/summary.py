@@ -38,8 +38,8 @@ def summaries(scored: Scored) -> list[Summary]:
     return [summary]
 
 
-def _cells(found: Aggregate, lengths: Sequence[int]) -> list[str]:
-    scores = {row.length: row.score for row in found.lengths}
-    reached = "none" if found.effective_length is None else str(found.effective_length)
-    averages = (found.average, found.weighted_increasing, found.weighted_decreasing)
+def _cells(arm: Aggregate, lengths: Sequence[int]) -> list[str]:
+    scores = {row.length: row.score for row in arm.lengths}
+    reached = "none" if arm.effective_length is None else str(arm.effective_length)
+    averages = (arm.average, arm.weighted_increasing, arm.weighted_decreasing)
     return [*(number(scores.get(length)) for length in lengths), *map(number, averages), reached]

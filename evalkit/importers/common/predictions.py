@@ -1,56 +1,27 @@
-"""What importers hand over: records, what is wrong with others, and typed reading of fields."""
+"""What importers hand over: predictions, what is wrong with others, and checked field access."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.data.records import BadField, kind
+from evalkit.core.json_fields import BadField, kind
+from evalkit.data.records import Problem, SourceLocation
+from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.scorers import score
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """A line (or a file as a whole, line 0) of the imported files."""
-
-    file: str
-    line: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with one field of one record.
-
-    Attributes:
-        where: file and line.
-        field: its name, ``""`` for the line as a whole.
-        message: what is wrong, and what was done about it.
-    """
-
-    where: Where
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        return ": ".join(part for part in (str(self.where), self.field, self.message) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
+class Prediction:
     """One prediction with its gold.
 
     Attributes:
         task: the cell it belongs to.
-        prediction: the model's text; ``""`` with an `error`.
+        text: what the model said; ``""`` with an `error`.
         references: gold answers.
         metric: name in `evalkit.scorers`.
         where: file and line.
@@ -64,77 +35,81 @@ class Record:
     """
 
     task: str
-    prediction: str
+    text: str
     references: tuple[str, ...]
     metric: str
-    where: Where
+    where: SourceLocation
     key: str | None = None
     error: str | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    meta: JsonObject = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
     digest: str = ""
     gold: str = "answers"
     alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class UnusableLine:
     """A line without a usable record; it keeps its position."""
 
-    where: Where
+    where: SourceLocation
+
+
+Line = Prediction | UnusableLine
+"""What a line of an imported file holds."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """What was read so far.
+class PredictionSet:
+    """Predictions read so far, and what is wrong with other lines.
 
     Attributes:
-        slots: per task, its lines in order.
+        lines: per task, its lines in order.
         problems: everything wrong, in order.
         notes: what a reader of the report should know besides.
         expected: per task, how many samples the benchmark has, where that is known.
     """
 
-    slots: dict[str, list[Record | Hole]] = field(default_factory=dict)
+    lines: dict[str, list[Line]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     expected: dict[str, int] = field(default_factory=dict)
 
-    def add(self, record: Record) -> None:
-        """Take a record; one whose gold cannot be scored with its metric leaves a hole."""
-        slots = self.slots.setdefault(record.task, [])
+    def add(self, prediction: Prediction) -> None:
+        """Take a prediction; one whose gold cannot be scored with its metric is unusable."""
+        lines = self.lines.setdefault(prediction.task, [])
         try:
-            score(record.metric, "", record.references, meta=record.meta)
+            score(prediction.metric, "", prediction.references, meta=prediction.meta)
         except EvalkitError as error:
-            self.problem(record.where, record.gold, f"{error}; left out")
-            slots.append(Hole(record.where))
+            self.problem(prediction.where, prediction.gold, f"{error}; left out")
+            lines.append(UnusableLine(prediction.where))
         else:
-            slots.append(record)
+            lines.append(prediction)
 
-    def hole(self, task: str, where: Where) -> None:
+    def add_unusable(self, task: str, where: SourceLocation) -> None:
         """Keep the position of a line that has no usable record."""
-        self.slots.setdefault(task, []).append(Hole(where))
+        self.lines.setdefault(task, []).append(UnusableLine(where))
 
-    def problem(self, where: Where, name: str, message: str) -> None:
+    def problem(self, where: SourceLocation, name: str, message: str) -> None:
         """Note what is wrong."""
         self.problems.append(Problem(where, name, message))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldReader:
     """A parsed record whose fields are read with a check of their type.
 
     Attributes:
         data: the fields.
         where: file and line.
-        reading: takes note of what had to be mended.
+        predictions: takes note of what had to be mended.
         inside: name of the field that holds these fields, such as ``doc``.
         digest: equal for equal lines.
     """
 
-    data: Mapping[str, Any]
-    where: Where
-    reading: Reading
+    data: JsonObject
+    where: SourceLocation
+    predictions: PredictionSet
     inside: str = ""
     digest: str = ""
 
@@ -142,12 +117,10 @@ class Row:
         """The field in a message."""
         return f"{self.inside}.{key}" if self.inside else key
 
-    def value(self, key: str) -> Any:
+    def value(self, key: str) -> JsonValue:
         """Whatever the field holds; raises BadField where it is missing or null."""
-        if key not in self.data:
-            raise BadField(self.name(key), "missing")
-        if self.data[key] is None:
-            raise BadField(self.name(key), "null")
+        if self.data.get(key) is None:
+            raise BadField(self.name(key), "null" if key in self.data else "missing")
         return self.data[key]
 
     def text(self, key: str) -> str:
@@ -191,17 +164,17 @@ class Row:
         """A whole number, or None where the field is missing or null."""
         return None if self.data.get(key) is None else self.integer(key)
 
-    def within(self, key: str) -> Row:
+    def within(self, key: str) -> FieldReader:
         """The fields of an object."""
         value = self.value(key)
         if not isinstance(value, dict):
             raise BadField(self.name(key), f"{kind(value)}, not an object")
-        return Row(value, self.where, self.reading, self.name(key), self.digest)
+        return FieldReader(value, self.where, self.predictions, self.name(key), self.digest)
 
-    def _text(self, value: Any, name: str) -> str:
+    def _text(self, value: JsonValue, name: str) -> str:
         if not isinstance(value, str):
             raise BadField(name, f"{kind(value)}, not text")
         clean = _SURROGATES.sub("\ufffd", value)
         if clean != value:
-            self.reading.problem(self.where, name, "lone surrogate, replaced by U+FFFD")
+            self.predictions.problem(self.where, name, "lone surrogate, replaced by U+FFFD")
         return clean

@@ -1,0 +1,252 @@
+"""An arm's entry in run.json: what answered under its name, and under which schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from evalkit.core.json_fields import (
+    integer,
+    integers,
+    optional_fields,
+    optional_integer,
+    optional_parsed,
+    optional_text,
+    text,
+    texts,
+)
+from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.indexer_metadata import IndexerFacts
+from evalkit.dsa.json_types import JsonObject, as_list, as_object
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """The schedule of an arm, spelled out.
+
+    Attributes:
+        text: as `ReuseSchedule.parse` reads it.
+        pattern: one letter a layer, ``F`` or ``S``.
+        retention: full layers among all, such as ``1/4``.
+        lag: k, or one k per layer.
+        lag_phase: ``decode`` or ``all``.
+        source: ordinal of the layer whose selection each layer reads in decode.
+        layer_ids: of the layers that have an indexer.
+        full_layer_ids: of those that run it.
+    """
+
+    text: str
+    pattern: str
+    retention: str
+    lag: int | tuple[int, ...]
+    lag_phase: str
+    source: tuple[int, ...]
+    layer_ids: tuple[int, ...]
+    full_layer_ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, schedule: ReuseSchedule) -> ScheduleFacts:
+        """Of a schedule."""
+        return cls(
+            text=str(schedule),
+            pattern=schedule.pattern,
+            retention=str(schedule.retention),
+            lag=schedule.lag,
+            lag_phase=schedule.lag_phase,
+            source=tuple(schedule.source),
+            layer_ids=tuple(schedule.layer_ids),
+            full_layer_ids=tuple(schedule.full_layer_ids),
+        )
+
+    def json(self) -> JsonObject:
+        """The object on disk."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> ScheduleFacts:
+        """Raises BadField."""
+        several = isinstance(data.get("lag"), list)
+        return cls(
+            text=text(data, "text"),
+            pattern=text(data, "pattern"),
+            retention=text(data, "retention"),
+            lag=integers(data, "lag") if several else integer(data, "lag"),
+            lag_phase=text(data, "lag_phase"),
+            source=integers(data, "source"),
+            layer_ids=integers(data, "layer_ids"),
+            full_layer_ids=integers(data, "full_layer_ids"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCheck:
+    """What was found out about an arm's servers before it answered.
+
+    Attributes:
+        verdict: ``engaged``, ``not engaged`` or ``unknown``.
+        reason: why, in one line.
+        probe: greedy continuations by probe prompt.
+        servers: what each server reported of itself.
+    """
+
+    verdict: str
+    reason: str
+    probe: Mapping[str, str]
+    servers: tuple[JsonObject, ...]
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> ServerCheck:
+        """Raises BadField."""
+        probe = optional_fields(data, "probe")
+        return cls(
+            verdict=text(data, "verdict"),
+            reason=optional_text(data, "reason") or "",
+            probe={prompt: text(probe, prompt) for prompt in probe},
+            servers=tuple(map(as_object, as_list(data.get("servers")))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFacts:
+    """Where an imported arm comes from.
+
+    Attributes:
+        format: of the files.
+        source: name of the folder or file.
+        problems: malformed records, with file, line and field.
+        stored: the JSON object, counts and notes included.
+    """
+
+    format: str
+    source: str
+    problems: tuple[str, ...]
+    stored: JsonObject = field(repr=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> ImportFacts:
+        """Raises BadField."""
+        return cls(
+            format=text(data, "format"),
+            source=optional_text(data, "source") or "",
+            problems=texts(data, "problems") if "problems" in data else (),
+            stored=data,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArmEntry:
+    """One arm of a run: what answered under its name.
+
+    Attributes:
+        name: unique in the run.
+        model: checkpoint; None where it is not known (imported), or before its turn came.
+        schedule: None for a model without indexers, and where it is not known.
+        engagement: whether the schedule was in force, in words; ``""`` before any answer.
+        check: of its servers, or None.
+        imported: where its answers were imported from, or None.
+        note: what a reader should know of it.
+        parity_of: arm with the same configuration on another build.
+        dense_tokens: longest sequence on which no schedule changes anything.
+        weights_sha256: of the checkpoint.
+        prompts_sha256: of the prompt policy and the tokenizer.
+        indexer_sha256: of its distilled indexers.
+        model_type: of the checkpoint, as transformers calls it.
+        dtype: in which the engine ran it.
+        device: likewise.
+        stored: the JSON object; what a later version added included.
+    """
+
+    name: str
+    model: str | None
+    schedule: ScheduleFacts | None
+    engagement: str
+    check: ServerCheck | None
+    imported: ImportFacts | None
+    note: str
+    parity_of: str | None
+    dense_tokens: int | None
+    weights_sha256: str | None
+    prompts_sha256: str | None
+    indexer_sha256: str | None
+    model_type: str | None
+    dtype: str | None
+    device: str | None
+    stored: JsonObject = field(repr=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> ArmEntry:
+        """Raises BadField."""
+        return cls(
+            name=text(data, "name"),
+            model=optional_text(data, "model"),
+            schedule=optional_parsed(data, "schedule", ScheduleFacts.parse),
+            engagement=optional_text(optional_fields(data, "engagement"), "verdict") or "",
+            check=optional_parsed(data, "check", ServerCheck.parse),
+            imported=optional_parsed(data, "imported", ImportFacts.parse),
+            note=optional_text(data, "note") or "",
+            parity_of=optional_text(data, "parity_of"),
+            dense_tokens=optional_integer(data, "dense_tokens"),
+            weights_sha256=optional_text(data, "weights_sha256"),
+            prompts_sha256=optional_text(data, "prompts_sha256"),
+            indexer_sha256=optional_text(data, "indexer_sha256"),
+            model_type=optional_text(data, "model_type"),
+            dtype=optional_text(data, "dtype"),
+            device=optional_text(data, "device"),
+            stored=data,
+        )
+
+    @classmethod
+    def imported_as(cls, name: str, facts: JsonObject) -> ArmEntry:
+        """An arm whose answers come from files of another harness."""
+        return cls.parse({"name": name, "model": None, "schedule": None, "imported": facts})
+
+    @property
+    def schedule_text(self) -> str | None:
+        """The schedule in one word; None where it is not known."""
+        return None if self.schedule is None else self.schedule.text
+
+    @property
+    def probe(self) -> Mapping[str, str]:
+        """Continuations of the last check; empty without one."""
+        return {} if self.check is None else self.check.probe
+
+    def renamed(self, name: str) -> ArmEntry:
+        """Under another name."""
+        return self._updated({"name": name})
+
+    def described(
+        self,
+        model: str,
+        facts: JsonObject,
+        schedule: ReuseSchedule | None,
+        note: str | None = None,
+        parity_of: str | None = None,
+    ) -> ArmEntry:
+        """With what the engine tells of the checkpoint (`facts`), and its schedule."""
+        described = None if schedule is None else ScheduleFacts.of(schedule).json()
+        extra = {"note": note, "parity_of": parity_of}
+        return self._updated(
+            {"model": model, **facts, "schedule": described}
+            | {key: value for key, value in extra.items() if value is not None}
+        )
+
+    def with_indexers(self, facts: IndexerFacts) -> ArmEntry:
+        """With what identifies its distilled indexers."""
+        return self._updated(
+            {
+                "indexer_sha256": facts["indexer_sha256"],
+                "indexer_schedule": facts["indexer_schedule"],
+                "indexer_base": facts["indexer_base"],
+            }
+        )
+
+    def with_check(self, check: JsonObject) -> ArmEntry:
+        """With the check of its servers."""
+        return self._updated({"check": check})
+
+    def with_engagement(self, proof: JsonObject) -> ArmEntry:
+        """With the evidence that its schedule was in force: ``verdict`` and what it rests on."""
+        return self._updated({"engagement": proof})
+
+    def _updated(self, changes: JsonObject) -> ArmEntry:
+        return ArmEntry.parse({**self.stored, **changes})

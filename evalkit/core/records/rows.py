@@ -1,0 +1,220 @@
+"""One line per sample: the gold, the completions and the scores of an arm.
+
+Completions and scores are named tuples: of 76 000 rows a frozen dataclass takes a third longer
+than the check of a dictionary, a tuple does not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
+
+from evalkit.core.json_fields import BadField, kind, optional_fields, text, texts
+from evalkit.dsa.json_types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """The gold of one sample, a line of items.jsonl.
+
+    Attributes:
+        sample_id: unique in the run.
+        task: its cell.
+        metric: name in `evalkit.scorers`.
+        references: gold answers.
+        cluster: samples of one cluster are resampled together.
+        meta: length, depth, question and whatever else the task tells.
+        stored: the JSON object it was read from; empty for a new one.
+    """
+
+    sample_id: str
+    task: str
+    metric: str
+    references: tuple[str, ...]
+    cluster: str
+    meta: JsonObject
+    stored: JsonObject = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, row: JsonObject) -> ItemRow:
+        """Raises BadField."""
+        return cls(
+            text(row, "sample_id"),
+            text(row, "task"),
+            text(row, "metric"),
+            texts(row, "references"),
+            text(row, "cluster"),
+            optional_fields(row, "meta"),
+            row,
+        )
+
+    def json(self) -> JsonObject:
+        """The line on disk; one that was read keeps its keys."""
+        if self.stored:
+            return self.stored
+        return {
+            "sample_id": self.sample_id,
+            "task": self.task,
+            "metric": self.metric,
+            "references": list(self.references),
+            "cluster": self.cluster,
+            "meta": self.meta,
+        }
+
+    def same_as(self, other: ItemRow) -> bool:
+        """Whether two lines say the same, in whatever order of keys."""
+        ours, theirs = (json.dumps(row.json(), sort_keys=True) for row in (self, other))
+        return ours == theirs
+
+    def same_gold_as(self, other: ItemRow) -> bool:
+        """Whether answers to both are scored alike and resampled together."""
+        return (self.task, self.metric, self.references, self.cluster) == (
+            *(other.task, other.metric, other.references, other.cluster),
+        )
+
+
+class SampleRow(NamedTuple):
+    """One completion of one arm, a line of samples.jsonl.
+
+    Attributes:
+        sample_id: the sample answered.
+        task: its cell.
+        prompt_sha256: of the prompt's token ids; None where the prompt is not known (imported).
+        prompt_tokens: tokens read, None where nobody counted.
+        completion_tokens: tokens generated, likewise.
+        completion: raw text, special tokens removed.
+        finish_reason: ``stop``, ``length``, ``error`` or ``unknown`` (imported).
+        error: one line where there is no answer.
+        reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.
+        seconds: wall time, None where it is not known.
+        extra: of imported answers, such as the score of a judge.
+    """
+
+    sample_id: str
+    task: str
+    prompt_sha256: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    completion: str
+    finish_reason: str
+    error: str | None = None
+    reasoning_opened: bool | None = None
+    seconds: float | None = None
+    extra: JsonObject | None = None
+
+    @classmethod
+    def parse(cls, row: JsonObject) -> SampleRow:
+        """Raises BadField for what readers rely on; the other fields are taken as they fit."""
+        get = row.get
+        sample_id, task, completion = get("sample_id"), get("task"), get("completion")
+        finish_reason, digest = get("finish_reason"), get("prompt_sha256", 0)
+        if not (
+            isinstance(sample_id, str)
+            and isinstance(task, str)
+            and isinstance(completion, str)
+            and isinstance(finish_reason, str)
+            and (digest is None or isinstance(digest, str))
+        ):
+            names = ("sample_id", "task", "completion", "finish_reason")
+            raise _unusable(row, names, "prompt_sha256")
+        read, generated, seconds = get("prompt_tokens"), get("completion_tokens"), get("seconds")
+        error, opened, extra = get("error"), get("reasoning_opened"), get("extra")
+        return cls(
+            sample_id,
+            task,
+            digest,
+            read if isinstance(read, int) else None,
+            generated if isinstance(generated, int) else None,
+            completion,
+            finish_reason,
+            error if isinstance(error, str) else None,
+            opened if isinstance(opened, bool) else None,
+            seconds if isinstance(seconds, float) else None,
+            extra if isinstance(extra, dict) else None,
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no answer."""
+        return self.finish_reason == "error"
+
+    @property
+    def tokens(self) -> float:
+        """Prompt and answer together; infinite where nobody counted."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return math.inf
+        return self.prompt_tokens + self.completion_tokens
+
+    def json(self) -> JsonObject:
+        """The line on disk."""
+        row: dict[str, JsonValue] = {
+            "sample_id": self.sample_id,
+            "task": self.task,
+            "prompt_sha256": self.prompt_sha256,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "completion": self.completion,
+            "finish_reason": self.finish_reason,
+            "error": self.error,
+        }
+        if self.reasoning_opened is not None:
+            row["reasoning_opened"] = self.reasoning_opened
+        row["seconds"] = self.seconds
+        if self.extra:
+            row["extra"] = self.extra
+        return row
+
+
+class ScoreRow(NamedTuple):
+    """The score of one completion, a line of scores.jsonl.
+
+    Attributes:
+        sample_id: the sample scored.
+        task: its cell.
+        metric: the scorer.
+        score: in [0, 1]; a failed generation scores 0.
+        answer: the text that was scored.
+        flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
+    """
+
+    sample_id: str
+    task: str
+    metric: str
+    score: float
+    answer: str
+    flags: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, row: JsonObject) -> ScoreRow:
+        """Raises BadField for what readers rely on."""
+        get = row.get
+        sample_id, task, metric = get("sample_id"), get("task"), get("metric")
+        score, answer, flags = get("score"), get("answer"), get("flags")
+        if not (
+            isinstance(sample_id, str)
+            and isinstance(task, str)
+            and isinstance(metric, str)
+            and (isinstance(score, float) or _is_number(score))
+            and isinstance(flags, list)
+        ):
+            names = ("sample_id", "task", "metric")
+            raise _unusable(row, names, "flags" if _is_number(score) else "score")
+        answer = answer if isinstance(answer, str) else ""
+        labels = tuple(map(str, flags)) if flags else ()
+        return cls(sample_id, task, metric, score, answer, labels)
+
+    def json(self) -> JsonObject:
+        """The line on disk."""
+        return self._asdict()
+
+
+def _unusable(row: JsonObject, texts: tuple[str, ...], other: str) -> BadField:
+    """The first of the fields that hold no text, else the other one."""
+    name = next((name for name in texts if not isinstance(row.get(name), str)), other)
+    return BadField(name, kind(row.get(name)))
+
+
+def _is_number(value: JsonValue) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,311 @@
+"""run.json: the tasks, the arms, the recipe, and what was decided on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from evalkit.core.json_fields import (
+    all_parsed,
+    fields,
+    integer,
+    number,
+    optional_fields,
+    optional_integer,
+    optional_parsed,
+    optional_text,
+    parsed,
+    text,
+)
+from evalkit.core.records.arms import ArmEntry
+from evalkit.dsa.json_types import JsonObject
+
+FORMAT = 1
+"""Of run.json and of the files beside it; a higher one was written by a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEntry:
+    """One task of a run.
+
+    Attributes:
+        name: of the cell.
+        samples: planned per arm.
+        deviations: departures from the official benchmark.
+        stored: the JSON object.
+    """
+
+    name: str
+    samples: int
+    deviations: JsonObject
+    stored: JsonObject = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, samples: int, deviations: JsonObject) -> TaskEntry:
+        """A new entry."""
+        return cls.parse({"name": name, "samples": samples, "deviations": dict(deviations)})
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> TaskEntry:
+        """Raises BadField."""
+        return cls(
+            text(data, "name"), integer(data, "samples"), optional_fields(data, "deviations"), data
+        )
+
+    def with_samples(self, samples: int) -> TaskEntry:
+        """With another number of samples."""
+        return TaskEntry.parse({**self.stored, "samples": samples})
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingState:
+    """What a confidence sequence says about one arm on one task.
+
+    Attributes:
+        verdict: of the comparison.
+        decided_at: samples drawn when it was decided, or None.
+        n: samples drawn.
+        size: samples of the task.
+        delta: mean difference so far.
+        low: lower end of the confidence sequence.
+        high: upper end.
+    """
+
+    verdict: str
+    decided_at: int | None
+    n: int
+    size: int
+    delta: float
+    low: float
+    high: float
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> StoppingState:
+        """Raises BadField."""
+        return cls(
+            text(data, "verdict"),
+            optional_integer(data, "decided_at"),
+            integer(data, "n"),
+            integer(data, "size"),
+            *(number(data, key) for key in ("delta", "low", "high")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRecord:
+    """What `evalkit run --until-decided` decided.
+
+    Attributes:
+        question: which question stopped the arms; ``""`` in an interrupted run.
+        confidence: of the confidence sequences; 0 in an interrupted run.
+        verdicts: by arm, task and question; empty in an interrupted run.
+        stored: the JSON object.
+    """
+
+    question: str
+    confidence: float
+    verdicts: Mapping[str, Mapping[str, Mapping[str, StoppingState]]]
+    stored: JsonObject = field(repr=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> StoppingRecord:
+        """Raises BadField."""
+        verdicts = fields(data, "verdicts")
+        return cls(
+            question=text(data, "question") if verdicts else "",
+            confidence=number(data, "confidence") if verdicts else 0.0,
+            verdicts={arm: parsed(verdicts, arm, _states_by_task) for arm in verdicts},
+            stored=data,
+        )
+
+    @classmethod
+    def interrupted(cls) -> StoppingRecord:
+        """Nothing was decided yet."""
+        return cls.parse({"verdicts": {}})
+
+
+def _states_by_task(tasks: JsonObject) -> Mapping[str, Mapping[str, StoppingState]]:
+    return {task: parsed(tasks, task, _states) for task in tasks}
+
+
+def _states(questions: JsonObject) -> Mapping[str, StoppingState]:
+    return {question: parsed(questions, question, StoppingState.parse) for question in questions}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the numbers depend on besides recipe and data.
+
+    Attributes:
+        python: version.
+        packages: version by name; None where one is not installed.
+        commit: of the checkout, or None.
+        guests: other packages whose tasks, scorers … were used, version by name.
+    """
+
+    python: str | None
+    packages: Mapping[str, str | None]
+    commit: str | None
+    guests: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Environment:
+        """Raises BadField."""
+        packages, guests = optional_fields(data, "packages"), optional_fields(data, "guests")
+        return cls(
+            optional_text(data, "python"),
+            {name: optional_text(packages, name) for name in packages},
+            optional_text(data, "commit"),
+            {name: text(guests, name) for name in guests},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """run.json.
+
+    Attributes:
+        arms: in order.
+        tasks: in order.
+        recipe: as it was run last.
+        identity: what decides the answers; ``{"imported": true}`` where nothing was generated.
+        identity_sha256: of it, or None.
+        environment: of the last generating process.
+        scoring: settings of the last scoring; empty before any.
+        until_decided: what was decided early, or None.
+        merged: identities of the runs that this one was merged from; only in memory.
+        stored: the JSON object.
+    """
+
+    arms: tuple[ArmEntry, ...]
+    tasks: tuple[TaskEntry, ...]
+    recipe: JsonObject
+    identity: JsonObject
+    identity_sha256: str | None
+    environment: Environment
+    scoring: JsonObject
+    until_decided: StoppingRecord | None
+    stored: JsonObject = field(repr=False)
+    merged: tuple[str | None, ...] = ()
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> RunRecord:
+        """Raises BadField."""
+        return cls(
+            arms=all_parsed(data, "arms", ArmEntry.parse),
+            tasks=all_parsed(data, "tasks", TaskEntry.parse),
+            recipe=fields(data, "recipe"),
+            identity=optional_fields(data, "identity"),
+            identity_sha256=optional_text(data, "identity_sha256"),
+            environment=Environment.parse(optional_fields(data, "environment")),
+            scoring=optional_fields(data, "scoring"),
+            until_decided=optional_parsed(data, "until_decided", StoppingRecord.parse),
+            stored=data,
+        )
+
+    @classmethod
+    def begun(
+        cls,
+        before: RunRecord | None,
+        *,
+        identity: JsonObject,
+        identity_sha256: str,
+        recipe: JsonObject,
+        tasks: Iterable[TaskEntry],
+        arms: Iterable[str],
+        environment: JsonObject,
+    ) -> RunRecord:
+        """A new run, or one that is taken up again: arms it has keep their entries.
+
+        Cells that are not planned (imported arms have them) stay behind the planned ones.
+        """
+        old = {entry.name: entry for entry in before.arms} if before else {}
+        new = [ArmEntry.parse({"name": name}) for name in arms if name not in old]
+        planned = {task.name: task for task in tasks}
+        left = [task for task in (before.tasks if before else ()) if task.name not in planned]
+        stored: JsonObject = before.stored if before else {"format": FORMAT, "arms": []}
+        return cls.parse(
+            {
+                **stored,
+                "identity": identity,
+                "recipe": recipe,
+                "identity_sha256": identity_sha256,
+                "tasks": [task.stored for task in (*planned.values(), *left)],
+                "arms": [entry.stored for entry in (*old.values(), *new)],
+                "environment": environment,
+            }
+        )
+
+    @classmethod
+    def for_imports(cls, compare: JsonObject, environment: JsonObject) -> RunRecord:
+        """A run directory that only imported arms have filled so far."""
+        return cls.parse(
+            {
+                "format": FORMAT,
+                "identity": {"imported": True},
+                "recipe": {"compare": compare},
+                "tasks": [],
+                "arms": [],
+                "environment": environment,
+            }
+        )
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether nothing was generated here."""
+        return bool(self.identity.get("imported"))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the arms, in order."""
+        return [arm.name for arm in self.arms]
+
+    @property
+    def planned(self) -> int:
+        """Samples per arm."""
+        return sum(task.samples for task in self.tasks)
+
+    def arm(self, name: str) -> ArmEntry:
+        """The entry of an arm; raises KeyError where there is none."""
+        return {arm.name: arm for arm in self.arms}[name]
+
+    def section(self, name: str) -> JsonObject:
+        """A section of the recipe; empty where it has none."""
+        section = self.recipe.get(name)
+        return section if isinstance(section, dict) else {}
+
+    def with_arm(self, entry: ArmEntry) -> RunRecord:
+        """With another entry for an arm, or with one arm more."""
+        arms = {arm.name: arm for arm in self.arms} | {entry.name: entry}
+        return self._updated({"arms": [arm.stored for arm in arms.values()]})
+
+    def with_tasks(self, tasks: Iterable[TaskEntry]) -> RunRecord:
+        """With other tasks."""
+        return self._updated({"tasks": [task.stored for task in tasks]})
+
+    def with_scoring(self, scoring: JsonObject) -> RunRecord:
+        """With the settings of a scoring."""
+        return self._updated({"scoring": scoring})
+
+    def with_environment(self, environment: JsonObject) -> RunRecord:
+        """With other facts of the environment."""
+        return self._updated({"environment": environment})
+
+    def with_until_decided(self, record: StoppingRecord | None) -> RunRecord:
+        """With what was decided early; None where everything is answered."""
+        if record is None:
+            return RunRecord.parse({k: v for k, v in self.stored.items() if k != "until_decided"})
+        return self._updated({"until_decided": record.stored})
+
+    def merged_with(self, others: Iterable[RunRecord], arms: Iterable[ArmEntry]) -> RunRecord:
+        """This run with the arms given, and every task in its largest number of samples."""
+        runs = (self, *others)
+        tasks: dict[str, TaskEntry] = {}
+        for task in (task for run in runs for task in run.tasks):
+            if task.name not in tasks or task.samples > tasks[task.name].samples:
+                tasks[task.name] = task
+        merged = replace(self, arms=tuple(arms), tasks=tuple(tasks.values()))
+        return replace(merged, merged=tuple(run.identity_sha256 for run in runs))
+
+    def _updated(self, changes: JsonObject) -> RunRecord:
+        return RunRecord.parse({**self.stored, **changes})
