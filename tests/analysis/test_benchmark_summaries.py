@@ -5,6 +5,7 @@ import json
 import pytest
 
 from evalkit.analysis.benchmark_summaries import summaries
+from evalkit.core.records import ItemRow
 from evalkit.stats import ArmScores
 from evalkit.tasks.longbench.suites import cell, suites
 from evalkit.tasks.ruler.config import NAMES
@@ -83,14 +84,18 @@ def test_longbench_e_by_bin():
 def v2(count=8):
     task = "longbench-v2/0shot"
     items = {
-        f"{task}/{k}": {
-            "references": ["C" if k % 4 else "A"],
-            "meta": {
+        f"{task}/{k}": ItemRow(
+            sample_id=f"{task}/{k}",
+            task=task,
+            metric="choice",
+            references=("C" if k % 4 else "A",),
+            cluster="",
+            meta={
                 "difficulty": "easy" if k % 2 else "hard",
                 "length": "short",
                 "domain": "Code",
             },
-        }
+        )
         for k in range(count)
     }
     return task, items

@@ -48,8 +48,8 @@ def test_a_perfect_model_scores_one_on_our_own_tasks(tmp_path, checkpoint):
     store = RunStore(tmp_path / "run")
     scores = store.read_scores("all")
     assert len(scores) == 3 + 3 + 3 + 6
-    assert {row["score"] for row in scores.values()} == {1}
-    assert 0 < sum(row["score"] for row in store.read_scores("half").values()) < 15
+    assert {row.score for row in scores.values()} == {1}
+    assert 0 < sum(row.score for row in store.read_scores("half").values()) < 15
     names = [path.name for path in write(store)]
     assert "heatmap-kamradt-all.png" in names
     assert "heatmap-kamradt-half-minus-all.svg" in names

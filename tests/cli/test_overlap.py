@@ -7,6 +7,7 @@ import json
 import pytest
 
 from evalkit.analysis.compare import compare_run
+from evalkit.analysis.overlap_record import MeanInterval, OverlapRecord
 from evalkit.analysis.selection_overlap import estimate
 from evalkit.report.panels import overlap as show
 from evalkit.run.store import RunStore
@@ -36,7 +37,7 @@ def test_states_model_data_k_and_metric(measured):
     assert set(found["metrics"]) == {"jaccard", "selection_recall", "mass_recall"}
     assert [e["length"] for e in found["lengths"]] == [100, 200]
     assert found["lengths"][0]["documents"] == 3
-    assert "k = 8, 4 rows per document" in show.heading(found)
+    assert "k = 8, 4 rows per document" in show.heading(OverlapRecord.parse(found))
     assert (out / "plots" / "overlap.svg").stat().st_size > 1000
 
 
@@ -103,7 +104,7 @@ def test_refusals(tmp_path, checkpoint, capsys, options, words):
 
 
 def test_interval_over_documents():
-    assert estimate([0.5]) == {"mean": 0.5, "low": None, "high": None}
+    assert estimate([0.5]) == MeanInterval(0.5, None, None)
     found = estimate([0.4, 0.5, 0.6])
-    assert found["mean"] == pytest.approx(0.5)
-    assert found["high"] - found["mean"] == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    assert found.mean == pytest.approx(0.5)
+    assert found.high - found.mean == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)

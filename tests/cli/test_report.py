@@ -102,11 +102,11 @@ def test_runs_over_other_tasks_become_one(tmp_path):
     b = make(tmp_path / "b", tasks=("needle@512",), arms=ARMS[:3])
     store = open_runs([a.path, b.path])
     comparison = compare_run(store)
-    assert [arm["name"] for arm in comparison.arms] == ["baseline", "again", "IndexCache 1/2"]
+    assert [arm.name for arm in comparison.arms] == ["baseline", "again", "IndexCache 1/2"]
     alone = compare_run(a).result.row("IndexCache 1/2", "vt@4096")
     assert comparison.result.row("IndexCache 1/2", "vt@4096") == alone
     assert comparison.result.row("IndexCache 1/2").n == 80
-    assert store.read_run()["merged"] == ["c" * 64] * 2
+    assert store.read_run().merged == ("c" * 64,) * 2
 
 
 def test_runs_of_other_arms_become_one(tmp_path):
@@ -114,7 +114,7 @@ def test_runs_of_other_arms_become_one(tmp_path):
     a = make(tmp_path / "a", tasks=tasks, arms=ARMS[:2])
     b = make(tmp_path / "b", tasks=tasks, arms=(ARMS[0], ARMS[3]))
     comparison = compare_run(open_runs([a.path, b.path]))
-    assert [arm["name"] for arm in comparison.arms] == ["baseline", "again", "IndexCache 1/4"]
+    assert [arm.name for arm in comparison.arms] == ["baseline", "again", "IndexCache 1/4"]
 
 
 def test_an_arm_that_answered_otherwise_keeps_apart(tmp_path):
@@ -122,7 +122,7 @@ def test_an_arm_that_answered_otherwise_keeps_apart(tmp_path):
     a = make(tmp_path / "a", tasks=tasks, arms=ARMS[:2])
     b = make(tmp_path / "b", tasks=tasks, arms=ARMS[:1], seed=1)
     store = open_runs([a.path, b.path])
-    names = [arm["name"] for arm in compare_run(store).arms]
+    names = [arm.name for arm in compare_run(store).arms]
     assert names == ["baseline", "again", "baseline (b)"]
     assert store.read_samples("baseline (b)") == RunStore(b.path).read_samples("baseline")
 

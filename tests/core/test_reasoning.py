@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.run import PromptConfig, ScoringConfig
 from evalkit.core.reasoning import is_unclosed, without_reasoning
+from evalkit.core.records import ItemRow, SampleRow
 from evalkit.core.types import Prompt, Sample
 from evalkit.engines.hf.config import HfConfig
 from evalkit.engines.hf.engine import HfEngine
@@ -16,11 +19,11 @@ from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.scoring import score_row
 
-ITEM = {"sample_id": "t/0", "task": "t", "metric": "needle_exact", "references": ["4821"]}
+ITEM = ItemRow("t/0", "t", "needle_exact", ("4821",), "t/0", {})
 
 
-def row(completion, **kwargs):
-    return {"sample_id": "t/0", "completion": completion, "finish_reason": "stop", **kwargs}
+def row(completion, finish_reason="stop", **kwargs):
+    return SampleRow("t/0", "t", None, None, None, completion, finish_reason, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_only_the_answer_is_scored_and_the_raw_text_stays():
     wrong = row("<think>it is 4821? no.</think> 9999")
     assert score_row(ITEM, wrong, split).score == 0.0
     assert score_row(ITEM, wrong, keep).score == 1.0
-    assert wrong["completion"].startswith("<think>")
+    assert wrong.completion.startswith("<think>")
     right = score_row(ITEM, row("<think>hm</think> 4821"), split)
     assert (right.score, right.answer, right.flags) == (1.0, " 4821", ())
 
@@ -64,7 +67,7 @@ def test_an_unclosed_block_is_no_answer_and_counted():
 
 
 def test_an_empty_answer_and_truncation_are_counted():
-    item = ITEM | {"meta": {"truncated": True}}
+    item = replace(ITEM, meta={"truncated": True})
     score = score_row(item, row("<think>x</think> "), ScoringConfig())
     assert (score.score, set(score.flags)) == (0.0, {"empty", "truncated"})
 

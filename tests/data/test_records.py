@@ -7,7 +7,16 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.data import records
-from evalkit.data.records import integer, one_of, optional_texts, read_lines, refuse, text, texts
+from evalkit.data.records import (
+    SourceLocation,
+    integer,
+    one_of,
+    optional_texts,
+    read_lines,
+    refuse,
+    text,
+    texts,
+)
 
 GOOD = {"input": "Who?", "answers": ["Mira"], "length": 7, "kind": "a", "classes": None}
 
@@ -63,7 +72,7 @@ def test_a_bad_record_between_good_ones(bad, field, message):
     found, problems = read_lines(stream, "tide.jsonl", parse)
     assert [number for number, _ in found] == [1, 4]
     (problem,) = problems
-    assert (problem.file, problem.line, problem.field) == ("tide.jsonl", 2, field)
+    assert (problem.where, problem.field) == (SourceLocation("tide.jsonl", 2), field)
     assert problem.message.startswith(message)
     assert str(problem).startswith(f"tide.jsonl:2: {f'{field}: ' if field else ''}{message}")
 

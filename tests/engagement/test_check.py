@@ -15,6 +15,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.behavioral_probe import probe_prompts
 from evalkit.engagement.check import check_arm
+from evalkit.engagement.evidence import ProbedArm
 from evalkit.engagement.returned_topk import decode, prove
 from evalkit.engagement.server_info import read_server
 from evalkit.engines.openai.api_keys import Key
@@ -343,8 +344,7 @@ def probed(paper_checkpoint, name, reports, entries, *, salt="", pattern=None, f
         one = arm(name, pattern=pattern)
         schedule = one.schedule(made.native())
         found = check_arm(made, one, schedule, entries)
-    entry = {"name": name, "schedule": {"text": str(schedule)}, "check": found.record()}
-    return found, entry
+    return found, ProbedArm(name, str(schedule), found.probe)
 
 
 def test_equal_continuations_say_that_nothing_happened(paper_checkpoint):
@@ -426,7 +426,7 @@ def test_an_arm_that_is_not_engaged_gets_no_results(paper_checkpoint, tmp_path, 
         store = RunStore(out)
         assert len(store.read_samples("baseline")) == 6
         assert store.read_samples("1/2") == {}
-        entries = {entry["name"]: entry for entry in store.read_run()["arms"]}
+        entries = {entry.name: entry.stored for entry in store.read_run().arms}
         assert entries["baseline"]["engagement"] == {"verdict": "engaged"}
         assert entries["1/2"]["check"]["verdict"] == "not engaged"
         assert entries["1/2"]["check"]["servers"][0]["kind"] == "sglang"
@@ -437,7 +437,7 @@ def test_an_arm_that_is_not_engaged_gets_no_results(paper_checkpoint, tmp_path, 
         ) as mended:
             recipe.write_text(text.replace(half.url, mended.url), encoding="utf-8")
             assert evalkit("run", recipe, "--out", out) == 0
-        entries = {entry["name"]: entry for entry in store.read_run()["arms"]}
+        entries = {entry.name: entry.stored for entry in store.read_run().arms}
         assert entries["1/2"]["engagement"] == {"verdict": "engaged"}
         assert len(store.read_samples("1/2")) == 6
 

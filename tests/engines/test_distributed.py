@@ -58,7 +58,7 @@ def records(out):
     store = RunStore(out)
     keep = ("completion", "finish_reason", "completion_tokens", "prompt_sha256")
     return {
-        (arm, i): tuple(row[k] for k in keep)
+        (arm, i): tuple(getattr(row, key) for key in keep)
         for arm in ("all full", "1/2")
         for i, row in store.read_samples(arm).items()
     }
@@ -96,9 +96,9 @@ def test_a_finished_run_keeps_its_evidence(checkpoint, tmp_path):
     small = ["--limit", "2", "--set", "tasks.needle.lengths=[160]"]
     for _ in range(2):
         assert evalkit("run", path, "--out", tmp_path / "one", *small) == 0
-        arms = RunStore(tmp_path / "one").read_run()["arms"]
-        assert [arm["engagement"]["verdict"] for arm in arms] == ["engaged", "engaged"]
-        assert arms[1]["engagement"]["indexer_calls"][:2] != [0, 0]
+        arms = RunStore(tmp_path / "one").read_run().arms
+        assert [arm.engagement for arm in arms] == ["engaged", "engaged"]
+        assert arms[1].stored["engagement"]["indexer_calls"][:2] != [0, 0]
 
 
 def test_a_device_map_is_for_one_process(checkpoint, monkeypatch):

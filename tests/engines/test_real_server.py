@@ -89,7 +89,7 @@ def on(url, *more):
 
 def texts(out):
     rows = RunStore(out).read_samples("native")
-    return {i: (r["completion"], r["finish_reason"], r["error"]) for i, r in rows.items()}
+    return {i: (r.completion, r.finish_reason, r.error) for i, r in rows.items()}
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,9 @@ def test_the_same_completions_as_the_hf_engine(served, recipe, by_hf, tmp_path, 
     assert evalkit("run", recipe, "--out", out, *on(served[1].url, f"engine.stream={stream}")) == 0
     assert texts(out) == by_hf
     assert len(by_hf) == 12
-    entry = RunStore(out).read_run()["arms"][0]
-    assert entry["check"]["servers"][0]["kind"] == "transformers"
-    assert entry["engagement"] == {"verdict": "engaged"}
+    entry = RunStore(out).read_run().arms[0]
+    assert entry.stored["check"]["servers"][0]["kind"] == "transformers"
+    assert entry.stored["engagement"] == {"verdict": "engaged"}
 
 
 def test_a_schedule_that_this_server_cannot_run_is_refused(served, recipe, tmp_path, capsys):

@@ -8,7 +8,7 @@ import yaml
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl
-from evalkit.core.types import SampleScore
+from evalkit.core.records import RunRecord, ScoreRow
 from evalkit.exporters import export
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
@@ -64,15 +64,15 @@ def test_sample_logs_come_back_as_the_same_arm(run, tmp_path):
     assert len(folders) == 2
     again = import_predictions("lm_eval", tmp_path / "out" / "full", "again", run)
     assert (again.coverage, again.problems) == ((), ())
-    assert [row["completion"] for row in run.read_samples("again").values()] == [
-        row["completion"] for row in run.read_samples("full").values()
+    assert [row.completion for row in run.read_samples("again").values()] == [
+        row.completion for row in run.read_samples("full").values()
     ]
     other = next(name for name in folders if name != "full")
     report = import_predictions("lm_eval", tmp_path / "out" / other, "again 1/4", run)
     assert report.tasks["longbench/qasper"].errors == 1
     score_run(run)
-    assert {i: row["score"] for i, row in run.read_scores("again 1/4").items()} == {
-        i: row["score"] for i, row in run.read_scores("IndexCache 1/4").items()
+    assert {i: row.score for i, row in run.read_scores("again 1/4").items()} == {
+        i: row.score for i, row in run.read_scores("IndexCache 1/4").items()
     }
 
 
@@ -109,7 +109,9 @@ def generated(tmp_path, scores):
     append_jsonl(store.path / "items.jsonl", items)
     arm = {"name": "full", "model": "/home/someone/models/tiny-dsa"}
     tasks = [{"name": task, "samples": len(scores), "deviations": {}}]
-    store.write_run({"arms": [arm, {"name": "not yet"}], "tasks": tasks, "recipe": {}})
+    store.write_run(
+        RunRecord.parse({"arms": [arm, {"name": "not yet"}], "tasks": tasks, "recipe": {}})
+    )
     rows = [
         {
             "sample_id": item["sample_id"],
@@ -123,7 +125,7 @@ def generated(tmp_path, scores):
     store.add_samples("full", rows)
     store.write_scores(
         "full",
-        [SampleScore(f"{task}/{i}", task, "set_f1", s, "x") for i, s in enumerate(scores)],
+        [ScoreRow(f"{task}/{i}", task, "set_f1", s, "x") for i, s in enumerate(scores)],
     )
     return store
 

@@ -7,7 +7,8 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl
-from evalkit.data.records import BadField
+from evalkit.core.json_fields import BadField
+from evalkit.core.records import RunRecord
 from evalkit.importers import import_predictions, kvpress
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
@@ -29,7 +30,7 @@ def problems(report):
 
 def scores(store, arm="a"):
     score_run(store)
-    return {i: row["score"] for i, row in store.read_scores(arm).items()}
+    return {i: row.score for i, row in store.read_scores(arm).items()}
 
 
 # -- LongBench v2 -------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def test_longbench_v2_is_joined_by_its_ids(tmp_path, store):
         "longbench-v2/0shot/id1": 0,
         "longbench-v2/0shot/id2": 0,
     }
-    meta = store.read_items()["longbench-v2/0shot/id1"]["meta"]
+    meta = store.read_items()["longbench-v2/0shot/id1"].meta
     assert meta == {"_id": "id1", "domain": "Code", "difficulty": "easy", "length": "short"}
     other = lines(tmp_path / "n.jsonl", [v2(2), v2(1), v2(0)])
     assert import_predictions("longbench_v2", other, "b", store).coverage == ()
@@ -102,7 +103,11 @@ def test_samples_of_a_run_are_found_by_the_benchmarks_own_id(tmp_path, store):
     append_jsonl(store.path / "items.jsonl", items)
     task = {"name": "longbench-v2/0shot", "samples": 3, "deviations": {}}
     recipe = {"compare": {}}
-    store.write_run({"arms": [{"name": "own"}], "tasks": [task], "recipe": recipe, "identity": {}})
+    store.write_run(
+        RunRecord.parse(
+            {"arms": [{"name": "own"}], "tasks": [task], "recipe": recipe, "identity": {}}
+        )
+    )
     path = lines(tmp_path / "m.jsonl", [v2(0), v2(1), v2(2, "None.")])
     report = import_predictions("longbench_v2", path, "a", store)
     assert report.coverage == ()
@@ -150,7 +155,7 @@ def test_ruler_folders_are_named_after_their_length(tmp_path, store):
         *("niah_single_1@4096", "qa_1@4096", "niah_single_1@8192", "qa_1@8192"),
     ]
     assert set(scores(store).values()) == {1}
-    assert store.read_items()["qa_1@8192/0"]["meta"] == {"length": 8192}
+    assert store.read_items()["qa_1@8192/0"].meta == {"length": 8192}
 
 
 def test_ruler_chunks_are_put_together_in_their_order(tmp_path, store):
@@ -211,8 +216,8 @@ def test_needle_results_are_cells_of_a_grid(tmp_path, store):
     assert list(report.tasks) == ["kamradt@1000", "kamradt@2000"]
     assert scores(store)["kamradt@2000/99.104/1"] == 1
     assert scores(store)["kamradt@2000/50/1"] == 0
-    assert store.read_items()["kamradt@1000/50/1"]["meta"] == {"length": 1000, "depth": 50}
-    assert store.read_samples("a")["kamradt@1000/50/1"]["extra"] == {"judge_score": 10}
+    assert store.read_items()["kamradt@1000/50/1"].meta == {"length": 1000, "depth": 50}
+    assert store.read_samples("a")["kamradt@1000/50/1"].extra == {"judge_score": 10}
     from evalkit.report.plots.heatmap import sections
 
     assert list(sections(store.read_items())) == ["kamradt"]
@@ -262,7 +267,7 @@ def test_published_needle_responses(store):
     assert (report.records, len(report.tasks), report.problems) == (1376, 35, ())
     rows = store.read_samples("claude")
     agree = sum(
-        bool(value) == (rows[i]["extra"]["judge_score"] >= 7)
+        bool(value) == (rows[i].extra["judge_score"] >= 7)
         for i, value in scores(store, "claude").items()
     )
     assert agree == 1367

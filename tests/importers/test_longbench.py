@@ -7,7 +7,7 @@ import pytest
 
 from evalkit.analysis.compare import compare_run
 from evalkit.core.errors import EvalkitError
-from evalkit.core.types import SampleScore
+from evalkit.core.records import ScoreRow
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
@@ -51,8 +51,8 @@ def test_two_runs_become_two_arms_that_are_compared(tmp_path, store):
         "cluster": "longbench/trec/3",
         "meta": {"length": 1003, "all_classes": ["Food", "Date"], "first_line": True},
     }
-    assert store.read_samples("1/4")["longbench/qasper/0"]["completion"] == "wrong"
-    assert store.read_samples("full")["longbench/qasper/0"]["prompt_sha256"] is None
+    assert store.read_samples("1/4")["longbench/qasper/0"].completion == "wrong"
+    assert store.read_samples("full")["longbench/qasper/0"].prompt_sha256 is None
     assert score_run(store) == {"full": 10, "1/4": 10}
     comparison = compare_run(store, "full")
     rows = {row.task: row for row in comparison.result.rows if row.arm == "1/4"}
@@ -61,8 +61,8 @@ def test_two_runs_become_two_arms_that_are_compared(tmp_path, store):
     assert rows["macro"].result.delta == pytest.approx((-0.5 - 1) / 2)
     assert comparison.unfinished == {}
     run = store.read_run()
-    assert [task["samples"] for task in run["tasks"]] == [6, 4]
-    assert run["arms"][1]["imported"]["source"] == "two"
+    assert [task.samples for task in run.tasks] == [6, 4]
+    assert run.arms[1].imported.source == "two"
     assert str(tmp_path) not in json.dumps(run)
 
 
@@ -88,7 +88,7 @@ def test_answers_that_disagree_are_refused_line_by_line(tmp_path, store):
     assert 'qasper.jsonl:3: the answers are ["answer 3"]' in str(error.value)
     assert 'sample longbench/qasper/2 of the run has ["answer 2"]' in str(error.value)
     assert "2 differ in longbench/qasper" in str(error.value)
-    assert [entry["name"] for entry in store.read_run()["arms"]] == ["full"]
+    assert store.read_run().names == ["full"]
 
 
 def test_unequal_coverage_needs_a_flag(tmp_path, store):
@@ -130,7 +130,7 @@ def test_a_run_that_was_cut_short_and_begun_again(tmp_path, store, cut, order):
     report = bring(run_of(tmp_path, "one", qasper=rows), "full", store)
     assert len(report.tasks["longbench/qasper"].repeated) == cut
     assert report.records == 200
-    assert {row["completion"] for row in store.read_samples("full").values()} == {
+    assert {row.completion for row in store.read_samples("full").values()} == {
         f"answer {i}" for i in range(200)
     }
 
@@ -139,11 +139,11 @@ def test_two_runs_that_were_cut_short(tmp_path, store):
     rows = [*(qa(i, "a") for i in range(7)), *(qa(i, "b") for i in range(12))]
     one = run_of(tmp_path, "one", qasper=[*rows, *(qa(i) for i in range(200))])
     assert len(bring(one, "full", store).tasks["longbench/qasper"].repeated) == 19
-    assert store.read_samples("full")["longbench/qasper/6"]["completion"] == "answer 6"
+    assert store.read_samples("full")["longbench/qasper/6"].completion == "answer 6"
     thrice = [qa(i, str(k)) for k in range(3) for i in range(200)]
     report = bring(run_of(tmp_path, "two", qasper=thrice), "thrice", store)
     assert len(report.tasks["longbench/qasper"].repeated) == 400
-    assert store.read_samples("thrice")["longbench/qasper/6"]["completion"] == "2"
+    assert store.read_samples("thrice")["longbench/qasper/6"].completion == "2"
 
 
 def test_equal_lines_of_a_complete_file_are_different_questions(tmp_path, store):
@@ -222,16 +222,16 @@ def test_malformed_records_are_named_and_nothing_else_is_lost(tmp_path, store):
     assert list(store.read_samples("full")) == [
         f"longbench/qasper/{i}" for i in (0, 8, 10, 11, 13, 14, 15)
     ]
-    assert store.read_samples("full")["longbench/qasper/14"]["completion"] == "bad \ufffd half"
+    assert store.read_samples("full")["longbench/qasper/14"].completion == "bad \ufffd half"
     assert report.tasks["longbench/qasper"].errors == 2
     score_run(store)
-    scores = {i: row["score"] for i, row in store.read_scores("full").items()}
+    scores = {i: row.score for i, row in store.read_scores("full").items()}
     assert (
         scores["longbench/qasper/8"],
         scores["longbench/qasper/10"],
         scores["longbench/qasper/11"],
     ) == (1, 0, 0)
-    kept = store.read_run()["arms"][0]["imported"]["problems"]
+    kept = store.read_run().arms[0].imported.problems
     assert kept == [str(problem) for problem in report.problems]
 
 
@@ -353,7 +353,7 @@ def test_the_two_published_runs(tmp_path, store):
         text = (RUNS / arm / "per_sample_official.json").read_text(encoding="utf-8")
         official = json.loads(text)["difflib"]
         scores = (
-            SampleScore(f"longbench/{task}/{i}", f"longbench/{task}", "official", score, "")
+            ScoreRow(f"longbench/{task}/{i}", f"longbench/{task}", "official", score, "")
             for task, values in official.items()
             for i, score in enumerate(values)
         )

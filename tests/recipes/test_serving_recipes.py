@@ -115,7 +115,7 @@ def test_a_dry_run_with_the_oracle(path, tmp_path):
     assert evalkit("run", path, "--out", out, "--limit", "1", *options) == 0
     config = load(path, RunConfig)
     store = RunStore(out)
-    for entry, arm in zip(store.read_run()["arms"], config.arms, strict=True):
-        assert entry["name"] == arm.name
-        assert entry["schedule"]["layer_ids"] == list(layout(known_config(config.model)).layer_ids)
+    for entry, arm in zip(store.read_run().arms, config.arms, strict=True):
+        assert entry.name == arm.name
+        assert entry.schedule.layer_ids == layout(known_config(config.model)).layer_ids
         assert len(store.read_scores(arm.name)) == len(store.read_items()) == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.analysis.compare import as_rows, compare_run
+from evalkit.analysis.compare import compare_run, comparison_rows
 from evalkit.config.run import RunConfig
 from evalkit.core.recipe import load
 from evalkit.run.plan import plan
@@ -27,9 +27,9 @@ def test_the_demo_models_curve_and_cliff(tmp_path):
     with store.lock():
         run(todo, store)
         score_run(store)
-    score = {(row["arm"], row["task"]): row["score"] for row in as_rows(compare_run(store))}
+    score = {(r.arm, r.task): r.score for r in comparison_rows(compare_run(store))}
     for task in ("needle@512", "niah_single_1@512", "niah_multikey_2@512"):
         assert score["baseline", task] >= 0.95
         assert score["IndexCache 1/4", task] >= 0.9
         assert score["IndexCache 1/8", task] <= 0.4
-    assert {entry["engagement"]["verdict"] for entry in store.read_run()["arms"]} == {"engaged"}
+    assert {entry.engagement for entry in store.read_run().arms} == {"engaged"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evalkit.config.run import CompareConfig
+from evalkit.core.records import RunRecord
 from evalkit.dsa.schedule import ReuseSchedule
 from evalkit.run.store import RunStore
 
@@ -115,7 +116,7 @@ def make(path: Path, *, n: int = 40, arms=ARMS, tasks=TASKS, seed: int = 0) -> R
         _write(store.arm_dir(name) / "scores.jsonl", scores)
     twin = "again" if any(arm[0] == "again" for arm in arms) else None
     settings = CompareConfig(margin=0.05, repeat_of_baseline=twin)
-    store.write_run(
+    run = RunRecord.parse(
         {
             "format": 1,
             "identity": {},
@@ -130,6 +131,7 @@ def make(path: Path, *, n: int = 40, arms=ARMS, tasks=TASKS, seed: int = 0) -> R
             "scoring": {"mode": "official"},
         }
     )
+    store.write_run(run)
     return store
 
 

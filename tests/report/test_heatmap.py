@@ -5,7 +5,7 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl
-from evalkit.core.types import SampleScore
+from evalkit.core.records import ItemRow, RunRecord, ScoreRow
 from evalkit.report.plots.heatmap import draw, draw_difference, heat, save, sections, write
 from evalkit.run.store import RunStore
 
@@ -35,7 +35,9 @@ def run(tmp_path):
     ]
     items.append(item("vt@4096", 0, 4096, None))
     append_jsonl(tmp_path / "items.jsonl", items)
-    store.write_run({"arms": [{"name": "a"}, {"name": "b 1/4"}], "tasks": [], "recipe": {}})
+    store.write_run(
+        RunRecord.parse({"arms": [{"name": "a"}, {"name": "b 1/4"}], "tasks": [], "recipe": {}})
+    )
     for arm in ("a", "b 1/4"):
         scores = []
         for row in items:
@@ -45,7 +47,7 @@ def run(tmp_path):
             bad = arm != "a" and meta["length"] == 4000 and meta["depth"] == 50
             first = row["sample_id"].endswith("/1")
             value = 0.0 if bad and first else 1.0
-            scores.append(SampleScore(row["sample_id"], row["task"], "needle_phrases", value, ""))
+            scores.append(ScoreRow(row["sample_id"], row["task"], "needle_phrases", value, ""))
         store.write_scores(arm, scores)
     return store
 
@@ -64,11 +66,12 @@ def test_means_by_length_and_depth(run):
 
 
 def test_random_depths_are_put_together_in_tenths():
-    items = {
-        row["sample_id"]: row
-        for row in (item("niah@512chars", i, 512, 100 * i / 99) for i in range(100))
+    rows = [item("niah@512chars", i, 512, 100 * i / 99) for i in range(100)]
+    items = {row["sample_id"]: ItemRow.parse(row) for row in rows}
+    scores = {
+        i: ScoreRow(i, row.task, row.metric, float(row.meta["depth"] > 50), "")
+        for i, row in items.items()
     }
-    scores = {i: {"score": row["meta"]["depth"] > 50} for i, row in items.items()}
     own = heat("niah", list(items), items, scores)
     assert own.depths == tuple(range(5, 100, 10))
     assert own.counts.sum() == 100
@@ -100,7 +103,7 @@ def test_an_unknown_baseline_is_refused(run):
 def test_a_run_without_depths_has_no_maps(tmp_path):
     store = RunStore(tmp_path)
     append_jsonl(tmp_path / "items.jsonl", [item("vt@512", i, 512, None) for i in range(3)])
-    store.write_run({"arms": [{"name": "a"}], "tasks": [], "recipe": {}})
+    store.write_run(RunRecord.parse({"arms": [{"name": "a"}], "tasks": [], "recipe": {}}))
     assert write(store) == []
 
 

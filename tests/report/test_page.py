@@ -97,21 +97,21 @@ def test_names_are_escaped(tmp_path):
 def test_browser_keeps_what_tells_arms_apart(run):
     store, comparison, _ = run
     data = samples(store, comparison)
-    assert data["arms"][0] == "baseline"
-    assert len(data["arms"]) == len(ARMS)
-    assert data["total"] == len(data["rows"]) == 200  # small: all are kept
-    row = next(r for r in data["rows"] if r[0] == "needle@512/5")
-    failed = data["arms"].index("IndexCache 1/4")
+    assert data.arms[0] == "baseline"
+    assert len(data.arms) == len(ARMS)
+    assert data.total == len(data.rows) == 200  # small: all are kept
+    row = next(r for r in data.rows if r[0] == "needle@512/5")
+    failed = data.arms.index("IndexCache 1/4")
     assert row[7][failed] == "error"
     assert row[6][failed] == 0.0
-    assert row[5][data["arms"].index("again")] == row[5][0]  # equal answers are kept once
+    assert row[5][data.arms.index("again")] == row[5][0]  # equal answers are kept once
 
 
 def test_of_many_samples_only_telling_ones_are_kept(tmp_path):
     store = make(tmp_path, n=KEEP_ALL + 100, arms=ARMS[:2], tasks=("needle@512",))
     data = samples(store, compare_run(store))
-    assert data["total"] == KEEP_ALL + 100
-    assert [row[0] for row in data["rows"]] == ["needle@512/3"]  # where one answered otherwise
+    assert data.total == KEEP_ALL + 100
+    assert [row[0] for row in data.rows] == ["needle@512/3"]  # where one answered otherwise
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "a\u2028b", "\ud800", "&lt;", "]]>"])

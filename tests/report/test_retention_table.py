@@ -11,6 +11,7 @@ import pytest
 
 from evalkit.analysis.compare import compare_run
 from evalkit.analysis.grouping import benchmark_of, place, retention
+from evalkit.core.records import ArmEntry
 from evalkit.report.retention_table import csv_text, latex, markdown, retention_table
 from tests.paths import GOLDEN
 from tests.report.runs import entry, make
@@ -57,8 +58,8 @@ def test_latex_escapes_names(tmp_path):
     arms = (("base_1", "1", 0, False, 1.0), ("50% & #1_$x$", "1/2", 0, False, 0.5))
     store = make(tmp_path, n=6, arms=arms, tasks=("my_task",))
     run = store.read_run()
-    run["arms"][1]["schedule"] = None  # its name is all that is known
-    store.write_run(run)
+    other = {**run.arms[1].stored, "schedule": None}  # its name is all that is known
+    store.write_run(run.with_arm(ArmEntry.parse(other)))
     text = latex(retention_table(compare_run(store)))
     assert r"50\% \& \#1\_\$x\$" in text
     assert r"my\_task" in text
@@ -78,9 +79,9 @@ def test_retention_of_a_pattern(pattern, share):
 
 
 def test_families():
-    assert place(entry("x", "1/4", 0, True)).family == "IndexCache, distilled"
-    assert place(entry("x", "1/2", 2, False)).family == "MLI k=2"
-    assert place({"name": "x", "schedule": None}).family is None
+    assert place(ArmEntry.parse(entry("x", "1/4", 0, True))).family == "IndexCache, distilled"
+    assert place(ArmEntry.parse(entry("x", "1/2", 2, False))).family == "MLI k=2"
+    assert place(ArmEntry.parse({"name": "x", "schedule": None})).family is None
 
 
 @pytest.mark.parametrize(

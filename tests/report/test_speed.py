@@ -32,7 +32,7 @@ def test_speed_stands_beside_quality(tmp_path):
     (tmp_path / "bench.json").write_text(json.dumps(BENCH))
     text = html.page(store, comparison)
     assert '<section id="speed">' in text
-    rows = speed.table(BENCH, comparison).rows
+    rows = speed.table(speed.read(tmp_path), comparison).rows
     assert rows[1][1:3] == ("1.137", "[1.110, 1.160]")
     assert rows[1][5] == comparison.result.row("IndexCache 1/2").verdict
     assert "NOT EVALUATED" in rows[2]

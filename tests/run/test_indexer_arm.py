@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from evalkit.analysis.compare import as_rows, compare_run
+from evalkit.analysis.compare import compare_run, comparison_rows
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.files import file_sha256
 from evalkit.dsa.indexer_checkpoint import save_indexer
@@ -74,7 +74,7 @@ def recipe(tmp_path, checkpoint):
 
 
 def answers(out, arm):
-    return {k: row["completion"] for k, row in RunStore(out).read_samples(arm).items()}
+    return {k: row.completion for k, row in RunStore(out).read_samples(arm).items()}
 
 
 def refusal(capsys, path, out):
@@ -93,7 +93,8 @@ def test_the_arm_answers_with_its_own_indexers(indexer, recipe, tmp_path, arm):
     assert entry["schedule"]["pattern"] == "FSSSFSSS"
     assert entry["indexer_sha256"] == file_sha256(directory / "indexer.safetensors")
     assert entry["engagement"]["verdict"] == "engaged"
-    assert {r["arm"] for r in as_rows(compare_run(RunStore(out)))} >= {"undistilled", "distilled"}
+    rows = comparison_rows(compare_run(RunStore(out)))
+    assert {row.arm for row in rows} >= {"undistilled", "distilled"}
 
 
 def test_indexers_equal_to_the_models_own_change_nothing(indexer, recipe, tmp_path, checkpoint):

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.analysis.compare import as_rows, compare_run
+from evalkit.analysis.compare import compare_run, comparison_rows
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import read_jsonl
+from evalkit.core.records import SampleRow
 from evalkit.core.types import Completion, Followup, Sample
 from evalkit.run.store import RunStore
 from tests.command import evalkit
@@ -119,21 +120,17 @@ def test_failed_answers_stay_in_the_denominator_and_are_tried_again(recipe, tmp_
     out, path = tmp_path / "run", recipe()
     evalkit("run", path, "--out", out)
     samples = out / "arms" / "baseline" / "samples.jsonl"
-    rows = read_jsonl(samples)
+    rows = read_jsonl(samples, dict)
     rows[0] |= {"finish_reason": "error", "error": "server gone", "completion": ""}
     samples.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     evalkit("score", out)
-    row = as_rows(compare_run(RunStore(out), "again"))
-    baseline = next(r for r in row if (r["arm"], r["task"]) == ("baseline", "needle@256"))
-    assert (baseline["n"], baseline["n_errors"], baseline["score"]) == (
-        12,
-        1,
-        pytest.approx(11 / 12),
-    )
+    rows = comparison_rows(compare_run(RunStore(out), "again"))
+    baseline = next(row for row in rows if (row.arm, row.task) == ("baseline", "needle@256"))
+    assert (baseline.n, baseline.n_errors, baseline.score) == (12, 1, pytest.approx(11 / 12))
     evalkit("run", path, "--out", out)
-    row = as_rows(compare_run(RunStore(out)))
-    assert row[0]["score"] == 1.0
-    assert row[0]["n_errors"] == 0
+    first = comparison_rows(compare_run(RunStore(out)))[0]
+    assert first.score == 1.0
+    assert first.n_errors == 0
 
 
 @pytest.mark.parametrize(
@@ -249,7 +246,7 @@ def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, check
     assert evalkit("run", recipe(), "--out", tmp_path / "run", *settings) == 0
     assert "12 within index_topk" in capsys.readouterr().out
     rows = RunStore(tmp_path / "run").read_scores("MLI k=1").values()
-    assert all("dense" in row["flags"] for row in rows)
+    assert all("dense" in row.flags for row in rows)
 
 
 def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, capsys):
@@ -312,7 +309,7 @@ def test_killed_and_resumed_equals_uninterrupted(recipe, tmp_path, how):
     assert scores(cut) == scores(whole)
     assert len(scores(cut)) == 4
     for samples in cut.glob("arms/*/samples.jsonl"):
-        ids = [row["sample_id"] for row in read_jsonl(samples)]
+        ids = [row.sample_id for row in read_jsonl(samples, SampleRow.parse)]
         assert len(ids) == len(set(ids)) == 12
 
 
@@ -481,10 +478,10 @@ def test_samples_that_are_asked_twice(tmp_path, checkpoint, monkeypatch):
     assert engine.asked[:3] == ["Think 0.", "Think 1.", "Think 2."]
     assert engine.asked[3:] == ["You said: a thought. So what is it?"] * 2
     rows = store.read_samples("a")
-    assert [rows[f"twice/{i}"]["finish_reason"] for i in range(3)] == ["stop", "error", "stop"]
+    assert [rows[f"twice/{i}"].finish_reason for i in range(3)] == ["stop", "error", "stop"]
     runner.run(todo, store)  # only what failed is asked again, from its first call
     assert engine.asked[5:] == ["Think 1.", "You said: a thought. So what is it?"]
     assert score_run(store) == {"a": 3}
-    assert [row["score"] for row in store.read_scores("a").values()] == [1.0, 1.0, 1.0]
+    assert [row.score for row in store.read_scores("a").values()] == [1.0, 1.0, 1.0]
     first = store.read_samples("a", "first")
-    assert store.read_samples("a")["twice/0"]["prompt_sha256"] == first["twice/0"]["prompt_sha256"]
+    assert store.read_samples("a")["twice/0"].prompt_sha256 == first["twice/0"].prompt_sha256

@@ -3,15 +3,11 @@
 import pytest
 
 from evalkit.config.run import ScoringConfig
+from evalkit.core.records import ItemRow, SampleRow
 from evalkit.run.scoring import score_row
 
-ITEM = {
-    "sample_id": "tide/0",
-    "task": "tide",
-    "metric": "ruler_all",
-    "references": ["12"],
-    "meta": {"truncated": True},
-}
+ITEM = ItemRow("tide/0", "tide", "ruler_all", ("12",), "tide/0", {"truncated": True})
+ANSWER = {"sample_id": "tide/0", "task": "tide", "prompt_sha256": None, "finish_reason": "stop"}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +30,6 @@ ITEM = {
     ],
 )
 def test_flags(row, score, flags):
-    found = score_row(ITEM, {"finish_reason": "stop", **row}, ScoringConfig())
+    found = score_row(ITEM, SampleRow.parse(ANSWER | row), ScoringConfig())
     assert found.score == score
     assert set(found.flags) == {"truncated", *flags}

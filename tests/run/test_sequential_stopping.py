@@ -37,7 +37,7 @@ def stopped(recipe, tmp_path_factory):
 
 def answers(out):
     store = RunStore(out)
-    return {arm["name"]: list(store.read_samples(arm["name"])) for arm in store.read_run()["arms"]}
+    return {name: list(store.read_samples(name)) for name in store.read_run().names}
 
 
 def test_arms_stop_when_decided(stopped):
@@ -45,19 +45,19 @@ def test_arms_stop_when_decided(stopped):
     assert drawn["IndexCache 1/4"] <= 64  # lost at once
     assert drawn["IndexCache 1/4"] < drawn["MLI k=1"] <= SIZE
     assert drawn["baseline"] == max(drawn.values())
-    found = RunStore(stopped).read_run()["until_decided"]
-    assert found["question"] == "benchmark"
-    lost = found["verdicts"]["IndexCache 1/4"]["needle@256"]["benchmark"]
-    assert (lost["verdict"], lost["size"]) == ("worse", SIZE)
-    assert lost["decided_at"] <= drawn["IndexCache 1/4"]
-    again = found["verdicts"]["again"]["needle@256"]["benchmark"]
-    assert again["verdict"] == "no worse"
+    found = RunStore(stopped).read_run().until_decided
+    assert found.question == "benchmark"
+    lost = found.verdicts["IndexCache 1/4"]["needle@256"]["benchmark"]
+    assert (lost.verdict, lost.size) == ("worse", SIZE)
+    assert lost.decided_at <= drawn["IndexCache 1/4"]
+    again = found.verdicts["again"]["needle@256"]["benchmark"]
+    assert again.verdict == "no worse"
 
 
 def test_the_order_is_random_and_keeps_haystacks_together(stopped):
     items = RunStore(stopped).read_items()
     drawn = answers(stopped)["IndexCache 1/4"]
-    order = [items[i]["cluster"] for i in items]
+    order = [items[i].cluster for i in items]
     assert order != sorted(order, key=lambda c: int(c.rpartition(" ")[2]))
     runs = [c for k, c in enumerate(order) if k == 0 or order[k - 1] != c]
     assert len(runs) == len(set(order))
@@ -94,8 +94,8 @@ def test_killed_and_resumed_equals_uninterrupted(recipe, stopped, tmp_path, monk
     monkeypatch.setattr(Store, "add_samples", add)
     assert evalkit("run", recipe, "--out", out, "--until-decided") == 0
     assert answers(out) == answers(stopped)
-    ours, theirs = (RunStore(p).read_run()["until_decided"] for p in (out, stopped))
-    assert json.dumps(ours) == json.dumps(theirs)
+    ours, theirs = (RunStore(p).read_run().until_decided for p in (out, stopped))
+    assert json.dumps(ours.stored) == json.dumps(theirs.stored)
 
 
 def test_without_the_option_the_rest_is_answered(recipe, stopped, tmp_path):
@@ -105,7 +105,7 @@ def test_without_the_option_the_rest_is_answered(recipe, stopped, tmp_path):
     shutil.copytree(stopped, out)
     assert evalkit("run", recipe, "--out", out) == 0
     assert {len(ids) for ids in answers(out).values()} == {SIZE}
-    assert "until_decided" not in RunStore(out).read_run()
+    assert "until_decided" not in RunStore(out).read_run().stored
     whole = compare_run(RunStore(out)).result
     assert whole.row("IndexCache 1/4", "needle@256").n == SIZE
 
@@ -114,8 +114,8 @@ def test_the_other_question_takes_more_samples(recipe, stopped, tmp_path):
     out = tmp_path / "run"
     assert evalkit("run", recipe, "--out", out, "--until-decided", "--question", "tasks") == 0
     assert len(answers(out)["again"]) > len(answers(stopped)["again"])
-    found = RunStore(out).read_run()["until_decided"]["verdicts"]["again"]["needle@256"]
-    assert found["tasks"]["verdict"] == "no worse"
+    found = RunStore(out).read_run().until_decided.verdicts["again"]["needle@256"]
+    assert found["tasks"].verdict == "no worse"
 
 
 @pytest.mark.parametrize("question", ["tomorrow", ""])

@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl, dumps, read_jsonl, write_atomic
+from evalkit.core.json_fields import text
 from evalkit.core.types import Prompt, Sample
 from evalkit.run.store import RunStore, slug
 
 
 def rows(path):
-    return [row["sample_id"] for row in read_jsonl(path)]
+    return read_jsonl(path, sample_id)
+
+
+def sample_id(row):
+    return text(row, "sample_id")
 
 
 @given(cut=st.integers(1, 60), text=st.text(max_size=20))
@@ -55,14 +60,14 @@ def test_damage_in_the_middle_names_file_and_line(tmp_path, bad):
     path = tmp_path / "samples.jsonl"
     path.write_text('{"sample_id": "a"}\n' + bad + '\n{"sample_id": "b"}\n', encoding="utf-8")
     with pytest.raises(EvalkitError, match=r"samples\.jsonl:2: "):
-        read_jsonl(path)
+        read_jsonl(path, sample_id)
 
 
 @given(st.text(st.characters(), max_size=30))
 def test_any_completion_survives_the_file(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("store") / "samples.jsonl"
     append_jsonl(path, [{"sample_id": "a", "completion": text}])
-    assert read_jsonl(path)[0]["completion"] == text
+    assert read_jsonl(path, lambda row: row["completion"]) == [text]
 
 
 def test_lone_surrogates_are_escaped():

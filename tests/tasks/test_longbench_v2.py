@@ -247,8 +247,8 @@ def test_slices_and_baselines():
         {"difficulty": "easy", "length": "short", "domain": "A"},
         {"difficulty": "easy", "length": "medium", "domain": "A"},
     ]
-    gold = {f"s/{i}": {"meta": m} for i, m in enumerate(meta)}
-    rows = slices({"s/0": 1.0, "s/1": 0.0, "s/2": 1.0}, gold)
+    meta_by_id = {f"s/{i}": m for i, m in enumerate(meta)}
+    rows = slices({"s/0": 1.0, "s/1": 0.0, "s/2": 1.0}, meta_by_id)
     assert [(r.facet, r.value, r.n, round(r.score, 2)) for r in rows] == [
         ("overall", "", 3, 0.67),
         ("difficulty", "easy", 2, 0.5),
@@ -309,9 +309,9 @@ def test_real_questions_and_official_prompts(tiny_renderer, shared):
 def test_slices_of_published_answers_are_the_official_ones(shared):
     path = shared / "data" / "longbench_v2" / "predictions_exaone-3.5-32b.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    gold = {row["_id"]: {"meta": row} for row in rows}
+    meta = {row["_id"]: row for row in rows}
     scores = {row["_id"]: score("choice", row["response"], (row["answer"],)) for row in rows}
-    found = {s.value or s.facet: round(100 * s.score, 1) for s in slices(scores, gold)}
+    found = {s.value or s.facet: round(100 * s.score, 1) for s in slices(scores, meta)}
 
     def official(key, value):
         judged = [row["judge"] for row in rows if row[key] == value]

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
-from evalkit.core.json_fields import BadField, kind, optional_fields, text, texts
+from evalkit.core.json_fields import BadField, kind, optional_fields
 from evalkit.dsa.json_types import JsonObject, JsonValue
 
 
@@ -40,15 +40,22 @@ class ItemRow:
     @classmethod
     def parse(cls, row: JsonObject) -> ItemRow:
         """Raises BadField."""
-        return cls(
-            text(row, "sample_id"),
-            text(row, "task"),
-            text(row, "metric"),
-            texts(row, "references"),
-            text(row, "cluster"),
-            optional_fields(row, "meta"),
-            row,
-        )
+        get = row.get
+        sample_id, task, metric = get("sample_id"), get("task"), get("metric")
+        references, cluster = get("references"), get("cluster")
+        if not (
+            isinstance(sample_id, str)
+            and isinstance(task, str)
+            and isinstance(metric, str)
+            and isinstance(cluster, str)
+            and isinstance(references, list)
+        ):
+            raise _unusable(row, ("sample_id", "task", "metric", "cluster"), "references")
+        golds = tuple(gold for gold in references if isinstance(gold, str))
+        if len(golds) != len(references):
+            raise BadField("references", "not a list of texts")
+        meta = optional_fields(row, "meta")
+        return cls(sample_id, task, metric, golds, cluster, meta, row)
 
     def json(self) -> JsonObject:
         """The line on disk; one that was read keeps its keys."""
