@@ -55,7 +55,7 @@ from evalkit.report.plots.style import new_figure
 
 
 def grid(comparison):
-    return Grid("Letters", ("name of the arm",), tuple((a["name"],) for a in comparison.arms))
+    return Grid("Letters", ("name of the arm",), tuple((a.name,) for a in comparison.arms))
 
 
 PANEL = Panel(

@@ -15,7 +15,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.behavioral_probe import probe_prompts
 from evalkit.engagement.check import check_arm
-from evalkit.engagement.evidence import ProbedArm
+from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.returned_topk import decode, prove
 from evalkit.engagement.server_info import read_server
 from evalkit.engines.openai.api_keys import Key
@@ -344,7 +344,7 @@ def probed(paper_checkpoint, name, reports, entries, *, salt="", pattern=None, f
         one = arm(name, pattern=pattern)
         schedule = one.schedule(made.native())
         found = check_arm(made, one, schedule, entries)
-    return found, ProbedArm(name, str(schedule), found.probe)
+    return found, CheckedArm(name, str(schedule), found.probe)
 
 
 def test_equal_continuations_say_that_nothing_happened(paper_checkpoint):
