@@ -119,14 +119,15 @@ KIND = EngineKind(config=ParrotConfig, open=Parrot, throughput=frozenset({"speed
 '''
 IMPORTER = """
 from evalkit.importers import ImportFormat
-from evalkit.importers.common.records import Record, Where
+from evalkit.data.records import SourceLocation
+from evalkit.importers.common.predictions import Prediction
 
 
-def read(path, reading):
+def read(path, predictions):
     for number, line in enumerate(path.read_text().splitlines(), 1):
         word, said = line.split(",")
-        where = Where(path.name, number)
-        reading.add(Record("echo@3", said, (word,), "prefix", where, key=str(number)))
+        where = SourceLocation(path.name, number)
+        predictions.add(Prediction("echo@3", said, (word,), "prefix", where, key=str(number)))
 
 
 FORMAT = ImportFormat(read)
@@ -227,7 +228,7 @@ def test_its_task_scorer_and_engine_run_as_ours(install, recipe, tmp_path, capsy
     assert evalkit("run", path, "--out", out) == 0
     assert "echo@3" in capsys.readouterr().out
     store = RunStore(out)
-    scores = {arm: [r["score"] for r in store.read_scores(arm).values()] for arm in ("all", "some")}
+    scores = {arm: [r.score for r in store.read_scores(arm).values()] for arm in ("all", "some")}
     assert scores == {"all": [1, 1, 1], "some": [2 / 5, 2 / 4, 2 / 4]}
     assert environment(out)["guests"] == {"acme-evalkit": "1.2"}
     assert "acme" not in json.dumps(environment(out)["packages"])
@@ -263,7 +264,7 @@ def test_its_import_format_and_scorer(install, tmp_path):
     source.write_text("apple,apple\npear,pe\n")
     assert evalkit("import", "acme_csv", source, "--arm", "theirs", "--out", out) == 0
     rows = RunStore(out).read_scores("theirs").values()
-    assert [row["score"] for row in rows] == [1, 0.5]
+    assert [row.score for row in rows] == [1, 0.5]
     assert environment(out)["guests"] == {"acme-evalkit": "1.2"}
 
 
@@ -373,15 +374,15 @@ def test_a_fault_in_a_run_is_one_line_with_the_package(fault, install, recipe, t
             "import acme_is_not_here\nfrom evalkit.importers import",
             "n",
         ),
-        ("def read(path, reading):", "def read(path, reading):\n    1 / 0", ZERO),
-        ("def read(path, reading):", "def read(path):", "TypeError"),
+        ("def read(path, predictions):", "def read(path, predictions):\n    1 / 0", ZERO),
+        ("def read(path, predictions):", "def read(path):", "TypeError"),
         (
             "FORMAT = ImportFormat(read)",
             "FORMAT = read",
             "is of the type function, not ImportFormat",
         ),
-        ("Record(", "dict(a=", "SyntaxError"),
-        ("reading.add(Record(", "reading.add(3 or Record(", "AttributeError"),
+        ("Prediction(", "dict(a=", "SyntaxError"),
+        ("predictions.add(Prediction(", "predictions.add(3 or Prediction(", "AttributeError"),
     ],
 )
 def test_a_fault_of_a_format_is_one_line_with_the_package(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from evalkit.engagement.evidence import CheckedArm
 from tests.engagement.test_check import arm, check, sglang
 
 
@@ -13,7 +14,7 @@ def entries(**settings):
     """An arm before, whose server reported these."""
     overrides = settings.pop("overrides", {})
     server = {"kind": "sglang", "settings": settings, "overrides": overrides}
-    return [{"name": "OFF", "check": {"servers": [server]}}]
+    return [CheckedArm("OFF", "", {}, [server])]
 
 
 @pytest.mark.parametrize(
