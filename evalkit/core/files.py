@@ -68,6 +68,8 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
         return []
     rows = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
         except ValueError:
