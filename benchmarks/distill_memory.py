@@ -2,8 +2,8 @@
 
 `python benchmarks/distill_memory.py [--lengths 2048 8192 32768] [--models tiny v32] [--dry]`
 
-One student, some consumers' frozen indexers as teachers, λ = 0.5 KL + ListMLE at 64 drawn rows.
-`chunked` is what distill does; `plain` makes the [rows, heads, keys] products at once and lets
+One student, some consumers' frozen indexers as teachers, λ = 0.5 KL + ListMLE at 64 drawn queries.
+`chunked` is what distill does; `plain` makes the [queries, heads, keys] products at once and lets
 autograd keep them. Every cell is a process of its own. "beyond" is peak resident memory over what
 stood there before the step (weights, inputs, gradients of the weights); "products" is the time of
 the matrix products that the step cannot do without, timed in the same process.
@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.losses import kl, list_order, listmle, position_weights, self_information
+from distill.losses.kl import KL, kl, self_information
+from distill.losses.listmle import ListMLE, list_order, listmle, position_weights
 from distill.models.student import in_precision
-from distill.objective.loss import Objective, student_loss
+from distill.objective.loss import Objective, WeightedLoss, student_loss
 from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures
 from evalkit.dsa.families.registry import family_of
@@ -37,18 +38,30 @@ from evalkit.dsa.scores import visible
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
-        "hidden_size": 96, "q_lora_rank": 48, "index_n_heads": 10, "index_head_dim": 24,
-        "qk_rope_head_dim": 16, "index_topk": 32,
+        "hidden_size": 96,
+        "q_lora_rank": 48,
+        "index_n_heads": 10,
+        "index_head_dim": 24,
+        "qk_rope_head_dim": 16,
+        "index_topk": 32,
     },
     "v32": {
-        "hidden_size": 7168, "q_lora_rank": 1536, "index_n_heads": 64, "index_head_dim": 128,
-        "qk_rope_head_dim": 64, "index_topk": 2048,
+        "hidden_size": 7168,
+        "q_lora_rank": 1536,
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "index_topk": 2048,
     },
     "dry": {
-        "hidden_size": 64, "q_lora_rank": 32, "index_n_heads": 4, "index_head_dim": 16,
-        "qk_rope_head_dim": 8, "index_topk": 16,
+        "hidden_size": 64,
+        "q_lora_rank": 32,
+        "index_n_heads": 4,
+        "index_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "index_topk": 16,
     },
-}  # fmt: skip
+}
 ROWS, LIST, CHUNK = 64, 512, 2**22  # LIST: positions of ListMLE
 
 
@@ -62,9 +75,15 @@ class Step:
     """
 
     def __init__(
-        self, model: str, length: int, device: str, *, teachers: int, rows: int = ROWS,
+        self,
+        model: str,
+        length: int,
+        device: str,
+        *,
+        teachers: int,
+        rows: int = ROWS,
         dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from transformers import DeepseekV32Config
         from transformers.models.deepseek_v32 import modeling_deepseek_v32 as source
 
@@ -90,8 +109,10 @@ class Step:
         count = min(config.index_topk, LIST)
         drawn = torch.randperm(length - count)[:rows].sort().values + count
         self.rows = drawn[None].to(device)
-        weights = position_weights(count, "uniform", topk=count, band=count)
-        self.objective = Objective(0.5, count, weights, chunk_elements=CHUNK)
+        self.list_length = count
+        self.positions = position_weights(count, "uniform", topk=count, band=count)
+        losses = WeightedLoss("kl", 0.5, KL()), WeightedLoss("listmle", 0.5, ListMLE(list_length=1))
+        self.objective = Objective(losses, count, chunk_elements=CHUNK)
 
     @property
     def teachers(self) -> list[IndexTeacher]:
@@ -108,7 +129,7 @@ class Step:
         """The step as distill does it."""
         weight = torch.ones(self.rows.shape, device=self.rows.device)
         sums = student_loss(self.features(), self.teachers, self.objective, weight=weight)
-        return 0.5 * sums.kl + 0.5 * sums.listmle
+        return 0.5 * sums.of("kl").total + 0.5 * sums.of("listmle").total
 
     def plain(self) -> float:
         """The same losses with nothing chunked."""
@@ -120,11 +141,9 @@ class Step:
                 own = dense(teacher.features)
                 low = torch.finfo(own.dtype).min
                 share = own.masked_fill(~support, low).softmax(-1).masked_fill(~support, 0)
-                order = list_order(own, support, self.objective.length)
+                order = list_order(own, support, self.list_length)
             part, _ = kl(share, scores, support, information=self_information(share), weight=weight)
-            listed, _ = listmle(
-                order, scores, support, positions=self.objective.positions, weight=weight
-            )
+            listed, _ = listmle(order, scores, support, positions=self.positions, weight=weight)
             total = total + (part + listed) / (2 * len(self.frozen))
         total.backward()
         return float(total.detach())
@@ -187,12 +206,15 @@ def one_cell(model: str, length: int, how: str, teachers: int) -> dict[str, Any]
     torch.set_num_threads(1)
     step = Step(model, length, "cpu", teachers=teachers)
     small = copy.copy(step)  # first use of every kernel, at a length that does not count
-    size = step.objective.length + 64
+    size = step.list_length + 64
     rope, places = tuple(t[:, :size] for t in step.call.rope), step.call.position_ids[:, :size]
     small.call = replace(
-        step.call, hidden=step.call.hidden[:, :size], q_resid=step.call.q_resid[:, :size],
-        rope=rope, position_ids=places,
-    )  # fmt: skip
+        step.call,
+        hidden=step.call.hidden[:, :size],
+        q_resid=step.call.q_resid[:, :size],
+        rope=rope,
+        position_ids=places,
+    )
     small.rows = torch.arange(size - 64, size)[None]
     getattr(small, how)()
     before = peak()
@@ -222,9 +244,12 @@ def main() -> None:
             for how in ("chunked", "plain"):
                 cell = ["--cell", model, str(length), how, "--teachers", str(given.teachers)]
                 done = subprocess.run(
-                    [sys.executable, __file__, *cell], capture_output=True, text=True, check=False,
+                    [sys.executable, __file__, *cell],
+                    capture_output=True,
+                    text=True,
+                    check=False,
                     cwd=Path(__file__).parent.parent,
-                )  # fmt: skip
+                )
                 if done.returncode:
                     print(f"| {model} | {length} | {how} | does not fit | | | |", flush=True)
                     continue

@@ -19,26 +19,28 @@ import torch
 from torch import Tensor
 
 from distill.config.train import DistillConfig
-from distill.init.candidates import candidates, set_state, state_of
-from distill.models.forward import run
-from distill.setup import Session, open_session
+from distill.init.candidates import candidates
+from distill.models.forward import final_hidden_states
+from distill.setup import TrainingSetup, load_training_setup
 from distill.validation.logit_kl import reference
-from distill.validation.metrics import look
+from distill.validation.metrics import evaluate
 
 MODEL = Path(__file__).parent.parent / "recipes" / "tiny" / "model"
 SMALLER_IS_BETTER = {"logit": True, "error": True, "recall": False, "mass": False, "kl": True}
 
 
-def behind(session: Session, batches: list[Any], layer: int, schedule: Any, acting: Any) -> Tensor:
-    """Hidden states behind a decoder layer [positions, hidden]."""
-    root: Any = session.where.root
+def hidden_after(
+    setup: TrainingSetup, batches: list[Any], layer: int, schedule: Any, acting: Any
+) -> Tensor:
+    """Hidden states after a decoder layer [positions, hidden]."""
+    root: Any = setup.sites.root
     kept: list[Tensor] = []
     handle = root.layers[layer].register_forward_hook(
         lambda _, __, out: kept.append(out[0] if isinstance(out, tuple) else out)
     )
     with acting:
         for batch in batches:
-            run(session.model, schedule, batch, lambda *_: None, layers=(), output=True)
+            final_hidden_states(setup.model, schedule, batch)
     handle.remove()
     return torch.cat([h[b.valid] for h, b in zip(kept, batches, strict=True)])
 
@@ -46,44 +48,53 @@ def behind(session: Session, batches: list[Any], layer: int, schedule: Any, acti
 def choices(arm: str, seed: int, length: int) -> list[list[dict[str, Any]]]:
     """Per trained layer, the candidates with all criteria; the own indexer first."""
     retention, lag = arm.split(":")
-    config = DistillConfig.model_validate({
-        "model": str(MODEL), "dtype": "float32", "arm": {"retention": retention, "lag": int(lag)},
-        "data": {
-            "source": {"kind": "tiny", "seed": seed}, "length": length,
-            "train": 1, "held_out": 1, "calibration": 4,
-        },
-    })  # fmt: skip
+    config = DistillConfig.model_validate(
+        {
+            "model": str(MODEL),
+            "dtype": "float32",
+            "arm": {"retention": retention, "lag": int(lag)},
+            "data": {
+                "source": {"kind": "tiny", "seed": seed},
+                "length": length,
+                "train": 1,
+                "held_out": 1,
+                "calibration": 4,
+            },
+        }
+    )
     with tempfile.TemporaryDirectory() as folder:
-        session = open_session(config, Path(), Path(folder))
-    model, students, plan, native = (
-        session.model, session.students, session.plan, session.where.layout.native
-    )  # fmt: skip
-    batches = session.data.splits["calibration"].batches(4)
-    original, found = reference(model, native, batches), []
+        setup = load_training_setup(config, Path(), Path(folder))
+    model, students, plan, native = setup.model, setup.students, setup.plan, setup.native
+    batches = setup.data.splits["calibration"].batches(4)
+    original, cells = reference(model, native, batches), []
     for layer in students.layers:
         phases = ("prefill", "decode")
-        last = max(max(session.schedule.consumers(layer, p), default=layer) for p in phases)
-        before = behind(session, batches, last, native, nullcontext())
-        states = {"own": state_of(students, layer)} | candidates(
+        last = max(max(setup.schedule.consumers(layer, p), default=layer) for p in phases)
+        before = hidden_after(setup, batches, last, native, nullcontext())
+        states = {"own": students.state_of(layer)} | candidates(
             model, students, plan, batches, layer, config.closed_form.ridge
         )
         rows: list[dict[str, Any]] = []
         for name, state in states.items():
-            set_state(students, layer, state)
-            probe = look(model, students, plan, original)
-            after = behind(session, batches, last, session.schedule, students.acting())
+            students.load_of(layer, state)
+            metrics = evaluate(model, students, plan, original)
+            after = hidden_after(setup, batches, last, setup.schedule, students.acting(model))
             error = (after - before).norm(dim=-1) / before.norm(dim=-1)
-            losses = probe.losses[layer]
-            rows.append({
-                "name": name, "logit": float(torch.cat(probe.divergence).mean()),
-                "recall": probe.mean("recall", layer), "mass": probe.mean("mass_recall", layer),
-                "kl": losses.kl / max(losses.rows, 1.0), "error": float(error.mean()),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "name": name,
+                    "logit": float(torch.cat(metrics.divergence).mean()),
+                    "recall": metrics.mean("recall", layer),
+                    "mass": metrics.mean("mass_recall", layer),
+                    "kl": metrics.losses[layer].of("kl").mean,
+                    "error": float(error.mean()),
+                }
+            )
         best = min(rows, key=lambda row: row["logit"])
-        set_state(students, layer, states[best["name"]])
+        students.load_of(layer, states[best["name"]])
         print(arm, seed, "layer", layer, {k: pick(rows, k)["name"] for k in SMALLER_IS_BETTER})
-        found.append(rows)
-    return found
+        cells.append(rows)
+    return cells
 
 
 def pick(rows: list[dict[str, Any]], criterion: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 
 from distill.config.train import DistillConfig  # noqa: E402
-from distill.setup import open_session  # noqa: E402
+from distill.setup import load_training_setup  # noqa: E402
 from distill.training.trainer import Trainer  # noqa: E402
 from evalkit.core.recipe import load  # noqa: E402
 from recipes.tiny.curve import grade  # noqa: E402
@@ -52,7 +52,12 @@ class Cell:
         return f"{self.start.replace('_', ' ')} | {loss} | {self.states.replace('_', '-')}"
 
 
-KL_SHARE = {"KL": 1.0, "KL + ListMLE": 0.5, "ListMLE": 0.0, "none": 1.0}
+LOSSES = {
+    "KL": [("kl", 1.0)],
+    "KL + ListMLE": [("kl", 0.5), ("listmle", 0.5)],
+    "ListMLE": [("listmle", 1.0)],
+    "none": [("kl", 1.0)],
+}
 MAIN = (
     Cell("own", "none"),
     Cell("own", "KL + ListMLE"),
@@ -118,27 +123,28 @@ def measure(args: argparse.Namespace, arm: str, cell: Cell, seed: int) -> dict[s
     out.mkdir(parents=True, exist_ok=True)
     begun = base / f"start-{cell.start}-{cell.states}-{cell.first}.pt"
     earlier = torch.load(begun) if begun.exists() else None
-    session = open_session(
+    setup = load_training_setup(
         recipe(args, arm, cell, seed, "own" if earlier else cell.start),
-        args.recipe.resolve().parent, base / "data",
-    )  # fmt: skip
+        args.recipe.resolve().parent,
+        base / "data",
+    )
     if earlier:  # a start is made once per arm and seed; the loop takes it as if it were its own
-        session.students.load(earlier["state"])
+        setup.students.load(earlier["state"])
         started -= earlier["seconds"]
-    trainer = Trainer(session, out, Accelerator())
+    trainer = Trainer(setup, out, Accelerator())
     trainer.run()
     seconds = time.process_time() - started
     if cell.loss == "none":
         torch.save({"state": trainer.best, "seconds": seconds}, begun)
-    paper = make_paper("needle21", args.questions, session.config.data.length, 5)
-    with session.students.acting():
-        said = grade(session.model, paper, session.schedule)[0].float()
-    after = trainer.progress.after
+    paper = make_paper("needle21", args.questions, setup.config.data.length, 5)
+    with setup.students.acting(setup.model):
+        right = grade(setup.model, paper, setup.schedule)[0].float()
+    after = trainer.state.after
     return {
-        "said": round(said.mean().item(), 4),
+        "said": round(right.mean().item(), 4),
         "recall": after["recall"],
         "logit_kl": after["logit_kl"],
-        "step": trainer.progress.best_step,
+        "step": trainer.state.best_step,
         "cpu_seconds": round(seconds, 1),
     }
 
@@ -149,17 +155,19 @@ def recipe(args: argparse.Namespace, arm: str, cell: Cell, seed: int, start: str
     changes = {
         "arm": ARMS[arm][0],
         "data": {"source": {"kind": "tiny", "seed": 1000 + seed}, "held_out": 6, "calibration": 8},
-        "student": {"start": start, "first": cell.first},
+        "student": {"start": start, "first_layer": cell.first},
         "teacher": {"kind": cell.teacher},
-        "loss": {"kl_share": KL_SHARE[cell.loss]},
+        "loss": [{"kind": kind, "weight": weight} for kind, weight in LOSSES[cell.loss]],
         "train": {
             "steps": 0 if cell.loss == "none" else args.steps,
-            "states": cell.states, "seed": seed, "evaluate_every": args.steps // 2,
+            "states": cell.states,
+            "seed": seed,
+            "evaluate_every": args.steps // 2,
         },
-    }  # fmt: skip
+    }
     plain = config.model_dump()
     for name, values in changes.items():
-        plain[name] = values if name == "arm" else {**plain[name], **values}
+        plain[name] = values if name in ("arm", "loss") else {**plain[name], **values}
     return DistillConfig.model_validate(plain)
 
 
@@ -178,10 +186,13 @@ def table(rows: list[dict[str, Any]]) -> str:
                 shown = [
                     " / ".join(form.format(row[key]) for row in found)
                     for key, form in (
-                        ("said", "{:.3f}"), ("recall", "{:.3f}"), ("logit_kl", "{:.3f}"),
-                        ("step", "{}"), ("cpu_seconds", "{:.0f}"),
+                        ("said", "{:.3f}"),
+                        ("recall", "{:.3f}"),
+                        ("logit_kl", "{:.3f}"),
+                        ("step", "{}"),
+                        ("cpu_seconds", "{:.0f}"),
                     )
-                ]  # fmt: skip
+                ]
                 lines.append(f"| {arm} | {cell.title} | {' | '.join(shown)} |")
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ group `distill.losses`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -28,10 +28,9 @@ def loss_model(kind: str) -> type[BaseModel]:
     """
     model = REGISTRY[kind]
     if not (issubclass(model, BaseModel) and hasattr(model, "needs") and callable(model)):
-        plugin = REGISTRY.plugins.get(kind)
         raise DistillError(
-            f"{plugin.package if plugin else 'distill'}: the loss {kind} is no pydantic model with"
-            " needs and __call__ (see distill.losses.base)"
+            f"{REGISTRY.package(kind)}: the loss {kind} is no pydantic model with needs and"
+            " __call__ (see distill.losses.base)"
         )
     return model
 
@@ -65,9 +64,19 @@ class LossConfig(Strict):
         return own | options.model_dump(mode="json")
 
     @property
+    def package(self) -> str:
+        """Name and version of the package that the loss comes from."""
+        return REGISTRY.package(self.kind)
+
+    @property
     def loss(self) -> Loss:
         """The loss with its options."""
         return cast(Loss, loss_model(self.kind).model_validate(self.model_extra or {}))
+
+
+def loss_packages(losses: Iterable[LossConfig]) -> dict[str, str]:
+    """Versions of the other packages that some losses come from."""
+    return REGISTRY.packages(entry.kind for entry in losses)
 
 
 def default_losses() -> tuple[LossConfig, ...]:

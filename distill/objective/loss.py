@@ -23,16 +23,36 @@ from distill.objective.teachers import (
     consumer_targets,
     slice_queries,
 )
+from evalkit.core.plugins import OURS, running
 from evalkit.dsa import IndexFeatures, index_scores
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedLoss:
-    """A loss, its name in the log, and its weight in the sum."""
+    """A loss in the sum.
+
+    Attributes:
+        name: in the log.
+        weight: in the sum.
+        loss: what is called.
+        package: that it comes from; an error in it names the package.
+    """
 
     name: str
     weight: float
     loss: Loss
+    package: str = OURS
+
+    def needs(self, topk: int) -> Needs:
+        """What it asks for in a model that selects `topk` keys."""
+        with running(self.package):
+            return self.loss.needs(topk)
+
+    def value(self, scores: Tensor, target: Target, support: Tensor) -> tuple[Tensor, float, float]:
+        """The sum with its gradient; sum and count as numbers."""
+        with running(self.package):
+            value, count = self.loss(scores, target, support)
+            return value, value.item(), count.item()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +78,7 @@ class Objective:
     @property
     def needs(self) -> Needs:
         """Of all losses together."""
-        each = [entry.loss.needs(self.topk) for entry in self.losses]
+        each = [entry.needs(self.topk) for entry in self.losses]
         return Needs(any(n.mean for n in each), max((n.order for n in each), default=0))
 
 
@@ -194,10 +214,10 @@ def _chunk(
     result = scores.new_zeros(())
     for entry in objective.losses:
         own = sums.of(entry.name)
-        calls = _targets(target, consumers, entry.loss.needs(objective.topk))
+        calls = _targets(target, consumers, entry.needs(objective.topk))
         for each in calls:
-            value, count = entry.loss(scores, each, support)
-            own.add(value.item() / len(calls), count.item() / len(calls))
+            value, total, count = entry.value(scores, each, support)
+            own.add(total / len(calls), count / len(calls))
             result = result + entry.weight * value / len(calls)
     return result
 

@@ -97,7 +97,7 @@ def make_plan(
         assignment=TeacherAssignment.of(sites.layout.native, schedule, layers),
         kind=config.teacher.kind,
         objective=Objective(
-            losses=tuple(WeightedLoss(e.kind, e.weight, e.loss) for e in config.loss),
+            losses=tuple(WeightedLoss(e.kind, e.weight, e.loss, e.package) for e in config.loss),
             topk=topk_of(indexer_at(sites, 0)),
             combine=config.teacher.combine,
             chunk_elements=config.queries.chunk_elements,

@@ -13,6 +13,7 @@ from distill.models.load import indexer_prefix, stored_dtypes, weight_files
 from distill.models.student import trains
 from distill.setup import DistillSetup
 from distill.training.state import TrainState
+from evalkit.core.plugins import OURS
 from evalkit.core.recipe import canonical_hash
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import save_indexer
@@ -119,9 +120,10 @@ def shown_metrics(tail: float) -> dict[str, str]:
 
 
 def _losses(setup: DistillSetup) -> str:
-    """``0.7 kl + 0.3 listmle``."""
+    """``0.7 kl + 0.3 listmle``; of other packages with the package."""
     trained = setup.plan.objective.trained().losses
-    return " + ".join(f"{entry.weight:g} {entry.name}" for entry in trained)
+    names = (e.name if e.package == OURS else f"{e.name} ({e.package})" for e in trained)
+    return " + ".join(f"{e.weight:g} {name}" for e, name in zip(trained, names, strict=True))
 
 
 def _choices(state: TrainState) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from distill.config.losses import loss_packages
 from distill.config.train import DistillConfig
 
 _SECTIONS = {
@@ -27,13 +28,21 @@ _NOT_COUNTED = {
 def run_identity(config: DistillConfig, base: str, tokens: str) -> dict[str, object]:
     """The identity of a run of `distill train`.
 
+    Versions of packages are part of it where they add a loss.
+
     Args:
         config: the recipe.
         base: fingerprint of the model.
         tokens: hash of the text.
     """
     sections = config.model_dump(mode="json", include=_SECTIONS, exclude=_NOT_COUNTED)
-    return {"base": base, "tokens": tokens, **sections}
+    packages = loss_packages(config.loss)
+    return {
+        "base": base,
+        "tokens": tokens,
+        **sections,
+        **({"packages": packages} if packages else {}),
+    }
 
 
 def upgraded_identity(identity: Mapping[str, object]) -> dict[str, object]:
@@ -43,7 +52,8 @@ def upgraded_identity(identity: Mapping[str, object]) -> dict[str, object]:
         ValueError: its sections are no recipe.
     """
     config = recipe_of({k: v for k, v in identity.items() if k in _SECTIONS})
-    return run_identity(config, str(identity.get("base")), str(identity.get("tokens")))
+    today = run_identity(config, str(identity.get("base")), str(identity.get("tokens")))
+    return today | {k: v for k, v in identity.items() if k == "packages"}
 
 
 def recipe_of(sections: Mapping[str, object]) -> DistillConfig:

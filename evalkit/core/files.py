@@ -70,6 +70,8 @@ def json_rows(path: Path) -> list[dict[str, JsonValue]]:
         return []
     rows: list[dict[str, JsonValue]] = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
         except ValueError:

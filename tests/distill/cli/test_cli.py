@@ -7,37 +7,14 @@ import sys
 
 import pytest
 from accelerate import tracking
-from accelerate.state import AcceleratorState
 from accelerate.utils import LoggerType
 from safetensors.torch import load_file
 
-from distill.cli.main import main
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_checkpoint import read_schedule
+from tests.distill.cli.commands import distill, write_recipe
 from tests.paths import ROOT
 
-RECIPE = """
-model = "{model}"
-dtype = "float32"
-licence = "apache-2.0"
-evaluation = "evaluation.toml"
-[arm]
-retention = "1/4"
-[data]
-source = {{ kind = "tiny" }}
-length = 48
-train = 4
-held_out = 2
-calibration = 2
-shortest = 24
-[queries]
-per_sequence = 8
-[train]
-steps = 2
-batch = 2
-micro_batch = 2
-evaluate_every = 1
-"""
 EVALUATION = """
 model = "unused"
 [engine]
@@ -61,22 +38,7 @@ name = "replaced by distill"
 @pytest.fixture
 def recipe(tmp_path, checkpoint):
     (tmp_path / "evaluation.toml").write_text(EVALUATION)
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE.format(model=checkpoint))
-    return path
-
-
-def distill(*words):
-    AcceleratorState._reset_state(reset_partial_state=True)
-    old = sys.argv
-    sys.argv = ["distill", *map(str, words)]
-    try:
-        main()
-    except SystemExit as exit_:
-        return exit_.code or 0
-    finally:
-        sys.argv = old
-    return 0
+    return write_recipe(tmp_path, checkpoint, 'evaluation = "evaluation.toml"')
 
 
 def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, capsys):

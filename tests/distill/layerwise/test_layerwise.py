@@ -372,6 +372,26 @@ def cut(checkpoint, tmp_path):
     return config, out
 
 
+def test_a_run_that_0_1_began_goes_on(cut, tmp_path):
+    config, out = cut
+    (out / "hidden_states").rename(out / "shelf")
+    path = out / "state.json"
+    state = json.loads(path.read_text())
+    state["judge_at"], state["opened"] = state.pop("evaluator_at"), state.pop("layers_read")
+    recipe = state["identity"]["recipe"]
+    queries = recipe.pop("queries")
+    recipe["loss"] = {"kl_share": 1.0, "rows": queries["per_sequence"]}
+    recipe["student"]["first"] = recipe["student"].pop("first_layer")
+    recipe["train"]["clip"] = recipe["train"].pop("max_grad_norm")
+    path.write_text(json.dumps(state))
+    again = layerwise(config, out)
+    whole = layerwise(config, tmp_path / "whole")
+    for layer, trained in whole.done.items():
+        for name, tensor in trained.state.items():
+            assert torch.equal(again.done[layer].state[name], tensor)
+    assert not (out / "shelf").exists()
+
+
 def test_a_resumed_run_logs_every_step_once(cut, tmp_path):
     config, out = cut
     with (out / "metrics.jsonl").open("a") as file:

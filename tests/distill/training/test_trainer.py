@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,8 +151,6 @@ def test_a_run_that_stops_and_goes_on_reaches_the_same_weights(trained, checkpoi
 
 
 def test_damaged_and_foreign_states_are_refused_by_name(trained, checkpoint, tmp_path):
-    import shutil
-
     out, _ = trained
     shutil.copytree(out, tmp_path / "run")
     file = tmp_path / "run" / "state" / "00000004" / "optimizer.safetensors"
@@ -171,6 +170,65 @@ BAND = [
     {"kind": "kl", "weight": 0.5},
     {"kind": "listmle", "weight": 0.5, "positions": "band"},
 ]
+
+
+def as_of_0_1(run, steps):
+    """Rewrite what a run holds besides tensors as 0.1 wrote it, with its newest state at a step."""
+    for newer in sorted((run / "state").iterdir())[1:]:
+        shutil.rmtree(newer)
+    path = run / "state" / f"{steps:08d}" / "state.json"
+    record = json.loads(path.read_text())
+    record["progress"]["since"] = record["progress"].pop("without_improvement")
+    identity = record["identity"]
+    queries, train, student = (identity.pop(name) for name in ("queries", "train", "student"))
+    kl, listmle = identity["loss"]
+    identity["loss"] = {"kl_share": kl["weight"], "rows": queries["per_sequence"]}
+    identity["loss"] |= {k: listmle[k] for k in ("list_length", "positions", "band")}
+    identity["loss"]["decode_share"] = queries["decode_share"]
+    names = dict(zip(OLD_TRAIN.values(), OLD_TRAIN, strict=True))
+    identity["train"] = {names.get(k, k): v for k, v in train.items()}
+    student["first"] = student.pop("first_layer")
+    identity["student"] = student
+    path.write_text(json.dumps(record))
+    rows = [
+        row | {"kind": "probe" if row["kind"] == "evaluation" else row["kind"]}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+OLD_TRAIN = {
+    "warmup": "warmup_steps",
+    "decay": "decay_ratio",
+    "floor": "min_lr_ratio",
+    "clip": "max_grad_norm",
+}
+
+
+def test_a_state_of_0_1_is_continued_and_another_recipe_refused(trained, checkpoint, tmp_path):
+    out, run = trained[0], tmp_path / "run"
+    shutil.copytree(out, run)
+    as_of_0_1(run, 2)
+    with pytest.raises(DistillError, match=r"another run; changed: train\."):
+        train(recipe(checkpoint, train={"max_grad_norm": 0.5}), run, out / "data")
+    resumed = train(recipe(checkpoint), run, out / "data")
+    assert same(tensors(out), tensors(run))
+    assert same(tensors(out, name="best"), tensors(run, name="best"))
+    assert resumed.state.choices == trained[1].state.choices
+    assert [{**row, "seconds": 0} for row in read_metrics(run / "metrics.jsonl")] == [
+        {**row, "seconds": 0} for row in read_metrics(out / "metrics.jsonl")
+    ]
+
+
+def test_a_state_that_is_no_state_is_damaged(trained, checkpoint, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run)
+    path = run / "state" / "00000004" / "state.json"
+    record = json.loads(path.read_text())
+    for broken in (record | {"progress": {"steps": 3}}, record | {"identity": {"loss": 3}}, {}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(DistillError, match=r"state.json: damaged: "):
+            train(recipe(checkpoint), run, trained[0] / "data")
 
 
 @pytest.mark.parametrize(
@@ -225,8 +283,6 @@ def command(*words):
 
 @pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_weights(trained, checkpoint, tmp_path):
-    import shutil
-
     out, _ = trained
     shutil.copytree(out / "data", tmp_path / "run" / "data")
     write_recipe(tmp_path / "r.toml", recipe(checkpoint))
