@@ -90,11 +90,11 @@ class FakeServer(Served):
     def _report(self, path: str) -> bytes:
         if path == "/v1/models" and path not in self.reports:
             return response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
-        found = self.reports.get(path)
-        if found is None:
+        report = self.reports.get(path)
+        if report is None:
             return response({"detail": "Not Found"}, 404)
-        found = found() if callable(found) else found
-        return response(found.encode() if isinstance(found, str) else found)
+        report = report() if callable(report) else report
+        return response(report.encode() if isinstance(report, str) else report)
 
     def _count(self, body: dict[str, Any]) -> int:
         prompt = body.get("prompt")
