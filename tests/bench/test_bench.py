@@ -350,13 +350,13 @@ def test_a_baseline_that_drifts_takes_all_speeds_with_it(paper_checkpoint, tmp_p
     with server("{}", 0.004) as off, server(HALF, 0.004) as half:
         text = RECIPE.format(model=paper_checkpoint, off=off.url, half=half.url, other=half.url)
         path.write_text(text.replace("max_drift = 5.0", "max_drift = 0.02"))
-        original = half._complete
+        original = half.complete
 
         async def slower(*args):
             off.piece_delay = 0.02  # the baseline's machine gets warm meanwhile
             await original(*args)
 
-        half._complete = slower
+        half.complete = slower
         assert evalkit("bench", path, "--out", out) == 0
     printed = capsys.readouterr().out
     assert "beyond the limit of 2.0%: no speeds are compared" in printed

@@ -259,7 +259,7 @@ def test_the_answers_budget_holds_behind_reasoning(paper_checkpoint, tokenizer):
 
 def test_over_long_prompts_are_rows_and_stop_nothing(paper_checkpoint, prompts):
     with FakeServer() as server:
-        original = server._complete
+        original = server.complete
 
         async def complete(path, body, writer):
             if len(body["prompt"]) > 20:
@@ -270,7 +270,7 @@ def test_over_long_prompts_are_rows_and_stop_nothing(paper_checkpoint, prompts):
             else:
                 await original(path, body, writer)
 
-        server._complete = complete
+        server.complete = complete
         completions = answers(loaded(paper_checkpoint, server.url), prompts)
     long = [p.sample.id for p in prompts if len(p.token_ids) > 20]
     assert len(long) > 3
