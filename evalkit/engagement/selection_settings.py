@@ -37,7 +37,7 @@ def setting_findings(arm: str, info: ServerInfo, others: Sequence[CheckedArm]) -
         info: about its server.
         others: arms checked before, with the reports of their servers.
     """
-    own = selection_settings(info.settings, info.overrides or {})
+    ours = selection_settings(info.settings, info.overrides or {})
     for other in others:
         if other.name == arm:
             continue
@@ -47,16 +47,16 @@ def setting_findings(arm: str, info: ServerInfo, others: Sequence[CheckedArm]) -
             theirs = selection_settings(
                 as_object(server.get("settings")), as_object(server.get("overrides"))
             )
-            for name in _different(own, theirs, told=info.overrides is not None):
-                values = f"{own.get(name)!r}, and {theirs.get(name)!r} on {other.name}"
+            for name in _different(ours, theirs, told=info.overrides is not None):
+                values = f"{ours.get(name)!r}, and {theirs.get(name)!r} on {other.name}"
                 text = f"{name} = {values}: it changes selections without being a schedule"
                 yield Finding("settings", False, text)
 
 
-def _different(own: JsonObject, theirs: JsonObject, *, told: bool) -> Iterator[str]:
+def _different(ours: JsonObject, theirs: JsonObject, *, told: bool) -> Iterator[str]:
     """Names of settings that both know and that differ; an override may be absent."""
     for name in (*REPORTED, *OVERRIDDEN):
-        both = name in own and name in theirs
-        one = told and name in OVERRIDDEN and (name in own) != (name in theirs)
-        if one or (both and own[name] != theirs[name]):
+        both = name in ours and name in theirs
+        one = told and name in OVERRIDDEN and (name in ours) != (name in theirs)
+        if one or (both and ours[name] != theirs[name]):
             yield name

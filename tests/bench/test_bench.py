@@ -63,22 +63,22 @@ def test_each_window_has_its_own_denominator_and_failures_have_none():
     assert (steady.seconds, steady.output_tokens, steady.requests) == (120.0, 240.0, 24)
     assert steady.per_card == pytest.approx(1.0)
     assert steady.tpot.mean == steady.itl.p99 == pytest.approx(1.0)
-    found = speed([Round("a", 0, tuple(timings), {})], load_config(cards=2))
-    assert (found.succeeded, found.failed, found.errors) == (25, 1, ("503",))
+    result = speed([Round("a", 0, tuple(timings), {})], load_config(cards=2))
+    assert (result.succeeded, result.failed, result.errors) == (25, 1, ("503",))
 
 
 def test_quantiles():
-    found = measure(
+    result = measure(
         parts(
             [[timing(i, 0.0, [(i + 1) / 10, (i + 1) / 10 + 0.2], 2) for i in range(100)]], "whole"
         ),
         cards=1,
     )
-    assert found.ttft.mean == pytest.approx(5.05)
-    assert found.ttft.p50 == pytest.approx(5.05)
-    assert found.ttft.p90 == pytest.approx(9.01)
-    assert found.ttft.p99 == pytest.approx(9.901)
-    assert found.tpot.p90 == pytest.approx(0.2)
+    assert result.ttft.mean == pytest.approx(5.05)
+    assert result.ttft.p50 == pytest.approx(5.05)
+    assert result.ttft.p90 == pytest.approx(9.01)
+    assert result.ttft.p99 == pytest.approx(9.901)
+    assert result.tpot.p90 == pytest.approx(0.2)
 
 
 def load_config(**changes):
@@ -114,13 +114,13 @@ def test_the_table_of_the_first_seed():
     base = [Round("OFF", 0, tuple(off), off_counted)]
     arm = [Round("freq2", 0, tuple(on), on_counted)]
     before, after = speed(base, config), speed(arm, config)
-    for found, value in ((before, OFF), (after, FREQ2)):
-        assert found.measures["steady"].per_card == pytest.approx(value, rel=2e-3)
-        assert found.measures["steady"].tokens_per_second == pytest.approx(16 * value, rel=2e-3)
-        assert (found.succeeded, found.failed, found.cached) == (640, 0, None)
-        assert found.measures["whole"].output_tokens == pytest.approx(655_360)
+    for result, value in ((before, OFF), (after, FREQ2)):
+        assert result.measures["steady"].per_card == pytest.approx(value, rel=2e-3)
+        assert result.measures["steady"].tokens_per_second == pytest.approx(16 * value, rel=2e-3)
+        assert (result.succeeded, result.failed, result.cached) == (640, 0, None)
+        assert result.measures["whole"].output_tokens == pytest.approx(655_360)
         # 3.1 tokens a piece: the time between pieces is not the time per token.
-        times = found.latencies["steady"]
+        times = result.latencies["steady"]
         assert times["itl"].value / times["tpot"].value == pytest.approx(3.14, rel=0.03)
     gain = ratios(arm, base, config)
     assert gain["steady"].value - 1 == pytest.approx(0.0541, abs=3e-4)
@@ -140,8 +140,8 @@ def test_intervals_are_seeded_and_cover():
     hits = 0
     for seed in range(200):
         tokens = rng.poisson(50, 40).astype(float)
-        found = estimate(RatioUnits(tokens, np.full(40, 0.5)), IntervalSettings(0.95, 400, seed))
-        hits += found.low <= 100 <= found.high
+        result = estimate(RatioUnits(tokens, np.full(40, 0.5)), IntervalSettings(0.95, 400, seed))
+        hits += result.low <= 100 <= result.high
     assert 0.89 <= hits / 200 <= 0.985
     units, settings = RatioUnits(tokens, np.full(40, 0.5)), IntervalSettings(0.95, 400, 1)
     assert estimate(units, settings) == estimate(units, settings)
@@ -153,11 +153,11 @@ def test_latencies_are_means_over_their_own_units():
     """ITL over pieces, TTFT and TPOT over requests."""
     short = timing(0, 0.0, [1.0, 1.1], 2)
     long = timing(1, 0.0, [3.0, *(3.0 + 0.3 * k for k in range(1, 10))], 19)
-    found = parts([[short, long]], "whole")
-    assert latency("ttft", found).value == pytest.approx(2.0)
-    assert latency("itl", found).value == pytest.approx((0.1 + 2.7) / 10)
-    assert latency("tpot", found).value == pytest.approx((0.1 + 2.7 / 18) / 2)
-    assert rate(found).value == pytest.approx(21 / 5.7)
+    result = parts([[short, long]], "whole")
+    assert latency("ttft", result).value == pytest.approx(2.0)
+    assert latency("itl", result).value == pytest.approx((0.1 + 2.7) / 10)
+    assert latency("tpot", result).value == pytest.approx((0.1 + 2.7 / 18) / 2)
+    assert rate(result).value == pytest.approx(21 / 5.7)
     assert math.isnan(latency("tpot", parts([[timing(0, 0.0, [1.0], 1)]], "whole")).value)
 
 
@@ -167,9 +167,9 @@ def test_drift_compares_the_first_round_with_the_last():
     def of(number, seconds):
         return Round("b", number, (timing(0, 0.0, [seconds / 2, seconds], 10),), {})
 
-    found = drift([of(0, 1.0), of(1, 5.0), of(2, 1.01)], config)
-    assert found.change == pytest.approx(-0.0099, abs=1e-4)
-    assert found.holds
+    result = drift([of(0, 1.0), of(1, 5.0), of(2, 1.01)], config)
+    assert result.change == pytest.approx(-0.0099, abs=1e-4)
+    assert result.holds
     assert not drift([of(0, 1.0), of(1, 1.05)], config).holds
     assert drift([of(0, 1.0)], config) is None
 
@@ -191,15 +191,15 @@ def test_counters_of_servers():
         FakeServer(reports={"/metrics": METRICS}) as server,
         JsonClient(server.url, Key("")) as client,
     ):
-        found = read_counters(client)
-    assert found == {
+        result = read_counters(client)
+    assert result == {
         "cache_queries": 1000.0,
         "cache_hits": 250.0,
         "verifications": 120.0,
         "accepted": 240.0,
     }
-    assert accept_length_of([between({}, found)]) == 3.0
-    assert between(found, found)["accepted"] == 0.0
+    assert accept_length_of([between({}, result)]) == 3.0
+    assert between(result, result)["accepted"] == 0.0
     info = {"internal_states": [{"avg_spec_accept_length": 2.5}]}
     with (
         FakeServer(reports={"/server_info": info}) as server,
@@ -314,8 +314,8 @@ def test_speed_is_never_shown_without_quality(paper_checkpoint, tmp_path, capsys
         assert "faster; quality NOT EVALUATED" in printed
         assert "not engaged: not measured" in printed
         assert "drift: the baseline's last round was" in printed
-        found = json.loads((out / "bench.json").read_text())
-        arms = {arm["name"]: arm for arm in found["arms"]}
+        result = json.loads((out / "bench.json").read_text())
+        arms = {arm["name"]: arm for arm in result["arms"]}
         # 20 ms a piece against 5 ms: about four times; less on a busy machine.
         assert arms["1/2"]["ratios"]["whole"]["low"] > 1.2
         times = {n: arms[n]["speed"]["measures"]["whole"]["tpot"]["mean"] for n in ("OFF", "1/2")}
@@ -324,7 +324,7 @@ def test_speed_is_never_shown_without_quality(paper_checkpoint, tmp_path, capsys
         assert arms["1/4"]["speed"] is None
         assert arms["1/4"]["engagement"] == "not engaged"
         assert any(
-            note.startswith("parity of 1/2, other build with 1/2") for note in found["notes"]
+            note.startswith("parity of 1/2, other build with 1/2") for note in result["notes"]
         )
         # Every request has the load's length, and no prompt comes twice at a server.
         assert {len(body["prompt"]) for body in off.seen} == {24}
@@ -335,8 +335,8 @@ def test_speed_is_never_shown_without_quality(paper_checkpoint, tmp_path, capsys
         capsys.readouterr()
         assert evalkit("bench", path, "--out", out, "--again") == 0
         printed = capsys.readouterr().out
-    found = json.loads((out / "bench.json").read_text())
-    arms = {arm["name"]: arm for arm in found["arms"]}
+    result = json.loads((out / "bench.json").read_text())
+    arms = {arm["name"]: arm for arm in result["arms"]}
     assert arms["1/2"]["quality"]["verdict"] in ("no worse", "undecided", "worse")
     assert f"faster; quality {arms['1/2']['quality']['verdict']}" in printed
     # An arm that was evaluated with another schedule has no quality under this name.
@@ -350,20 +350,20 @@ def test_a_baseline_that_drifts_takes_all_speeds_with_it(paper_checkpoint, tmp_p
     with server("{}", 0.004) as off, server(HALF, 0.004) as half:
         text = RECIPE.format(model=paper_checkpoint, off=off.url, half=half.url, other=half.url)
         path.write_text(text.replace("max_drift = 5.0", "max_drift = 0.02"))
-        original = half._complete
+        original = half.complete
 
         async def slower(*args):
             off.piece_delay = 0.02  # the baseline's machine gets warm meanwhile
             await original(*args)
 
-        half._complete = slower
+        half.complete = slower
         assert evalkit("bench", path, "--out", out) == 0
     printed = capsys.readouterr().out
     assert "beyond the limit of 2.0%: no speeds are compared" in printed
     assert "faster" not in printed
-    found = json.loads((out / "bench.json").read_text())
-    assert not found["drift"]["holds"]
-    assert all(arm["ratios"] == {} for arm in found["arms"])
+    result = json.loads((out / "bench.json").read_text())
+    assert not result["drift"]["holds"]
+    assert all(arm["ratios"] == {} for arm in result["arms"])
 
 
 def test_one_set_of_machines_started_anew_for_every_arm(paper_checkpoint, tmp_path, capsys):
@@ -382,12 +382,12 @@ def test_one_set_of_machines_started_anew_for_every_arm(paper_checkpoint, tmp_pa
         assert "; quality NOT EVALUATED" in capsys.readouterr().out
         only.reports, only.piece_delay = sglang("{}"), 0.01
         assert evalkit("bench", path, *small, "--add") == 0
-        found = {a["name"]: a for a in json.loads((out / "bench.json").read_text())["arms"]}
-        assert found["OFF"]["speed"]["succeeded"] == 18  # first, closing, and after the restart
-        assert found["1/2"]["speed"]["succeeded"] == 6
-        assert found["1/2"]["ratios"]["whole"]["value"] > 0
-        assert found["1/2"]["engagement"] == "unknown"  # as it was when it was measured
-        assert found["1/2, other build"]["speed"] is None
+        result = {a["name"]: a for a in json.loads((out / "bench.json").read_text())["arms"]}
+        assert result["OFF"]["speed"]["succeeded"] == 18  # first, closing, and after the restart
+        assert result["1/2"]["speed"]["succeeded"] == 6
+        assert result["1/2"]["ratios"]["whole"]["value"] > 0
+        assert result["1/2"]["engagement"] == "unknown"  # as it was when it was measured
+        assert result["1/2, other build"]["speed"] is None
         assert len({json.dumps(body["prompt"]) for body in only.seen}) == len(only.seen)
         assert evalkit("bench", path, *small, "--add", "--set", "bench.concurrency=2") == 2
         assert "another load was measured here" in capsys.readouterr().err

@@ -44,12 +44,12 @@ def schedule_for(model, retention=1, lag=0, **kwargs):
 
 def record(model, applied_kwargs, *args, **kwargs):
     """(output, own selection per ordinal, consumed selection per ordinal) of one forward."""
-    own, consumed, hooks = {}, {}, []
+    selected, consumed, hooks = {}, {}, []
     schedule, options = applied_kwargs
 
     def observe(ordinal, _call, selection):
         if selection is not None:
-            own[ordinal] = selection.clone()
+            selected[ordinal] = selection.clone()
 
     for ordinal, owner in enumerate(indexer_sites(model).owners):
         hooks.append(
@@ -65,7 +65,7 @@ def record(model, applied_kwargs, *args, **kwargs):
     finally:
         for hook in hooks:
             hook.remove()
-    return result, own, consumed
+    return result, selected, consumed
 
 
 def test_all_full_is_bit_identical_and_undone_exactly(any_model):
@@ -131,21 +131,21 @@ def test_lag_consumes_the_hand_computed_selection(any_model, lag):
     _, model = any_model
     count = len(indexer_sites(model).owners)
     schedule = schedule_for(model, lag=lag, lag_phase="all")
-    _, own, consumed = record(model, (schedule, {}), tokens(2, LENGTH))
+    _, selected, consumed = record(model, (schedule, {}), tokens(2, LENGTH))
     for layer in range(count):
         source = layer - lag if layer >= lag else layer
-        assert torch.equal(consumed[layer], own[source])
-    assert any(not torch.equal(own[i], consumed[i]) for i in range(count))
+        assert torch.equal(consumed[layer], selected[source])
+    assert any(not torch.equal(selected[i], consumed[i]) for i in range(count))
 
 
 def test_lag_acts_in_decode_only(main_model):
     _, model = main_model
     ids = tokens(1, LENGTH)
     schedule = schedule_for(model, lag=1)
-    _, own, consumed = record(model, (schedule, {"phase": "prefill"}), ids)
-    assert all(torch.equal(own[i], consumed[i]) for i in own)
-    _, own, consumed = record(model, (schedule, {"phase": "decode"}), ids)
-    assert all(torch.equal(own[i - 1 if i else 0], consumed[i]) for i in own)
+    _, selected, consumed = record(model, (schedule, {"phase": "prefill"}), ids)
+    assert all(torch.equal(selected[i], consumed[i]) for i in selected)
+    _, selected, consumed = record(model, (schedule, {"phase": "decode"}), ids)
+    assert all(torch.equal(selected[i - 1 if i else 0], consumed[i]) for i in selected)
 
 
 def test_shared_layers_do_no_indexer_work(any_model):
@@ -338,15 +338,15 @@ def test_an_error_inside_leaves_the_model_as_it_was(main_model):
 
 def test_a_lone_layer_cannot_find_its_source():
     model = build("deepseek_v32")
-    where = indexer_sites(model)
+    sites = indexer_sites(model)
     seen = {}
-    hook = where.owners[1].register_forward_pre_hook(
+    hook = sites.owners[1].register_forward_pre_hook(
         lambda _m, args, kwargs: seen.update(args=args, kwargs=kwargs), with_kwargs=True
     )
     with apply_schedule(model, schedule_for(model, "1/2")):
         output(model, tokens(1, LENGTH), use_cache=False)
         with pytest.raises(ScheduleError, match="layer 1 reads the selection of layer 0"):
-            where.owners[1](*seen["args"], **seen["kwargs"])
+            sites.owners[1](*seen["args"], **seen["kwargs"])
     hook.remove()
 
 

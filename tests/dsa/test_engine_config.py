@@ -178,9 +178,9 @@ def test_every_row_of_the_table_is_here():
 @pytest.mark.parametrize("engine", ["sglang-v4", "vllm-v4", "transformers-v32", "transformers-v4"])
 def test_engines_without_sharing_ignore_settings_and_say_so(engine):
     layers = C4 if engine.endswith("v4") else 61
-    found = read({"index_topk_freq": 2, "use_index_cache": True}, engine=engine, layers=layers)
-    assert all(found.schedule.computes)
-    assert "index_topk_freq is ignored" in found.warnings[0]
+    effective = read({"index_topk_freq": 2, "use_index_cache": True}, engine=engine, layers=layers)
+    assert all(effective.schedule.computes)
+    assert "index_topk_freq is ignored" in effective.warnings[0]
     with pytest.raises(ScheduleError, match="has no frequency rule"):
         from_freq(layers, 2, engine=engine)
     with pytest.raises(ScheduleError, match=f"{engine} cannot express reuse"):
@@ -228,8 +228,8 @@ NO_PATTERN = ["megatron", "slime"]
 def test_layers_beyond_a_short_pattern_are_full(engine):
     assert from_pattern(6, "FSS", engine=engine).pattern == "FSSFFF"
     config = {"use_index_cache": True, "index_topk_pattern": "FSS"}
-    found = read(config, engine=engine, layers=6)
-    assert found.warnings == ("3 letters for 6 layers: layers from 3 on are full",)
+    effective = read(config, engine=engine, layers=6)
+    assert effective.warnings == ("3 letters for 6 layers: layers from 3 on are full",)
 
 
 @pytest.mark.parametrize("engine", [*STRICT, *EXACT])
@@ -289,17 +289,17 @@ def test_without_its_gate_nothing_happens(engine):
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-ascend"])
 def test_vllm_acts_without_the_gate_that_it_documents(engine):
-    found = read({"index_topk_freq": 4}, engine=engine, layers=61)
-    assert full(found.schedule) == formula(61, 4, 1)
-    assert "the documentation asks for it" in found.warnings[0]
+    effective = read({"index_topk_freq": 4}, engine=engine, layers=61)
+    assert full(effective.schedule) == formula(61, 4, 1)
+    assert "the documentation asks for it" in effective.warnings[0]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "sglang-2026-06", "thudm-patch", "transformers"])
 def test_ungated_engines_act_on_the_fields_alone(engine):
-    found = read({"index_topk_freq": 2}, engine=engine, layers=61)
-    assert found.decided_by == "index_topk_freq"
-    assert len(full(found.schedule)) == 31
-    assert found.warnings == ()
+    effective = read({"index_topk_freq": 2}, engine=engine, layers=61)
+    assert effective.decided_by == "index_topk_freq"
+    assert len(full(effective.schedule)) == 31
+    assert effective.warnings == ()
 
 
 # What decides when several fields are there: pattern FSSS, types F F S S, frequency 2.
@@ -341,9 +341,9 @@ def test_types_switch_prime_rl_and_atom_on_by_themselves():
 
 def test_an_offset_that_is_not_read_is_said():
     settings = {"index_topk_freq": 4, "index_skip_topk_offset": 3}
-    found = read(settings, engine="nemo-automodel", layers=78)
-    assert found.warnings == ("index_skip_topk_offset 3 is not read by nemo-automodel",)
-    assert found.schedule != GLM52
+    effective = read(settings, engine="nemo-automodel", layers=78)
+    assert effective.warnings == ("index_skip_topk_offset 3 is not read by nemo-automodel",)
+    assert effective.schedule != GLM52
     settings["indexer_types"] = ["full" if c else "shared" for c in GLM52.computes]
     assert read(settings, engine="nemo-automodel", layers=78).schedule == GLM52
 
@@ -404,9 +404,9 @@ def test_v4_stages_are_forced_full_or_refused():
 )
 def test_what_becomes_of_mtp_layers_is_said(engine, words):
     layers = C4 if DIALECTS[engine].space == "c4" else 61
-    made = export(from_freq(layers, 2, engine=engine), engine=engine)
-    assert any(note.startswith("MTP layers") and words in note for note in made.notes)
-    assert any(note.startswith("indexer of a shared layer") for note in made.notes)
+    exported = export(from_freq(layers, 2, engine=engine), engine=engine)
+    assert any(note.startswith("MTP layers") and words in note for note in exported.notes)
+    assert any(note.startswith("indexer of a shared layer") for note in exported.notes)
 
 
 # -- export -------------------------------------------------------------------------------------
@@ -414,45 +414,45 @@ def test_what_becomes_of_mtp_layers_is_said(engine, words):
 
 def test_export_writes_overrides_and_launch_line():
     schedule = from_freq(61, 4, engine="vllm")
-    made = export(schedule, engine="vllm", model="deepseek-ai/DeepSeek-V3.2")
-    assert made.overrides == {"use_index_cache": True, "index_topk_pattern": schedule.pattern}
-    assert made.launch == (
+    exported = export(schedule, engine="vllm", model="deepseek-ai/DeepSeek-V3.2")
+    assert exported.overrides == {"use_index_cache": True, "index_topk_pattern": schedule.pattern}
+    assert exported.launch == (
         "vllm serve deepseek-ai/DeepSeek-V3.2 --hf-overrides"
         f' \'{{"use_index_cache": true, "index_topk_pattern": "{schedule.pattern}"}}\''
     )
-    made = export(schedule, engine="sglang==0.5.19", model="zai-org/GLM-5")
-    assert made.launch == (
+    exported = export(schedule, engine="sglang==0.5.19", model="zai-org/GLM-5")
+    assert exported.launch == (
         "python -m sglang.launch_server --model-path zai-org/GLM-5 --json-model-override-args"
         f' \'{{"index_topk_pattern": "{schedule.pattern}"}}\''
     )
-    assert json.loads(made.json) == made.overrides
+    assert json.loads(exported.json) == exported.overrides
 
 
 def test_export_of_the_v4_run_of_the_first_seed():
     schedule = from_freq(C4, 2, engine="ascend-sglang-v4")
-    made = export(schedule, engine="ascend-sglang-v4")
-    assert made.overrides == {"use_index_cache": True, "index_topk_pattern": "FS" * 10 + "F"}
+    exported = export(schedule, engine="ascend-sglang-v4")
+    assert exported.overrides == {"use_index_cache": True, "index_topk_pattern": "FS" * 10 + "F"}
     frequency = {"use_index_cache": True, "index_topk_freq": 2}  # as that run was started
     assert read(frequency, engine="ascend-sglang-v4", layers=C4).schedule == schedule
     assert read(frequency, engine="vllm-ascend-v4", layers=C4).schedule != schedule
 
 
 def test_transformers_gets_types_and_pattern_together():
-    made = export(ReuseSchedule.from_pattern("FSFS"), engine="transformers", model="m")
-    assert made.overrides == {
+    exported = export(ReuseSchedule.from_pattern("FSFS"), engine="transformers", model="m")
+    assert exported.overrides == {
         "index_topk_pattern": "FSFS",
         "indexer_types": ["full", "shared", "full", "shared"],
     }
     types = "['full', 'shared', 'full', 'shared']"
-    assert made.launch == f"AutoModelForCausalLM.from_pretrained('m', indexer_types={types})"
+    assert exported.launch == f"AutoModelForCausalLM.from_pretrained('m', indexer_types={types})"
 
 
 def test_megatron_and_prime_rl_have_their_own_settings():
     glm52 = export(GLM52, engine="megatron")
     assert glm52.overrides == {"dsa_indexer_topk_freq": 4, "dsa_indexer_skip_topk_offset": 3}
     assert glm52.launch == "--dsa-indexer-topk-freq 4 --dsa-indexer-skip-topk-offset 3"
-    made = export(HALF, engine="prime-rl")
-    assert made.launch == '[trainer.model.index_cache]\ntopk_pattern = "FSFSFS"'
+    exported = export(HALF, engine="prime-rl")
+    assert exported.launch == '[trainer.model.index_cache]\ntopk_pattern = "FSFSFS"'
     with pytest.raises(ScheduleError, match="megatron knows frequencies only, and none keeps"):
         export(published_pattern("glm-5-1/4").schedule, engine="megatron")
 
@@ -478,19 +478,19 @@ def test_layers_of_another_kind_are_refused():
 
 
 def test_glm52_baseline_is_its_native_schedule():
-    made = export(GLM52, engine="sglang", native=GLM52)
-    assert made.overrides == {}
+    exported = export(GLM52, engine="sglang", native=GLM52)
+    assert exported.overrides == {}
     assert any(
-        "the baseline of this checkpoint is its own schedule FFFSSS" in n for n in made.notes
+        "the baseline of this checkpoint is its own schedule FFFSSS" in n for n in exported.notes
     )
     with pytest.raises(ScheduleError, match="layer 3 has no indexer in this checkpoint"):
         export(ReuseSchedule.uniform(78), engine="sglang", native=GLM52)
     sparser = GLM52.pattern[:6] + "S" + GLM52.pattern[7:]
-    made = export(ReuseSchedule.from_pattern(sparser), engine="sglang-0.5.19", native=GLM52)
-    assert made.overrides == {"index_topk_pattern": sparser}
-    made = export(ReuseSchedule.from_pattern(sparser), engine="sglang", native=GLM52)
+    exported = export(ReuseSchedule.from_pattern(sparser), engine="sglang-0.5.19", native=GLM52)
+    assert exported.overrides == {"index_topk_pattern": sparser}
+    exported = export(ReuseSchedule.from_pattern(sparser), engine="sglang", native=GLM52)
     types = ["full" if letter == "F" else "shared" for letter in sparser]
-    assert made.overrides == {"index_topk_pattern": sparser, "indexer_types": types}
+    assert exported.overrides == {"index_topk_pattern": sparser, "indexer_types": types}
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm", "vllm-ascend", "transformers"])
@@ -521,17 +521,17 @@ def test_export_and_read_are_inverse(engine, space, tail):
     letters = "F" + tail
     ids = range(len(letters)) if space == "layers" else range(2, 2 * len(letters) + 2, 2)
     schedule = ReuseSchedule.from_pattern(letters, layers=ids)
-    made = export(schedule, engine=engine, enabled=True)
-    assert read(made.overrides, engine=engine, layers=ids).schedule == schedule
-    assert read(json.loads(made.json), engine=engine, layers=ids).schedule == schedule
+    exported = export(schedule, engine=engine, enabled=True)
+    assert read(exported.overrides, engine=engine, layers=ids).schedule == schedule
+    assert read(json.loads(exported.json), engine=engine, layers=ids).schedule == schedule
 
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, 9), st.integers(3, 80))
 def test_what_megatron_can_say_comes_back(freq, offset, layers):
     schedule = from_freq(layers, freq, engine="megatron", offset=offset)
-    made = export(schedule, engine="megatron", enabled=True)
-    assert read(made.overrides, engine="megatron", layers=layers).schedule == schedule
+    exported = export(schedule, engine="megatron", enabled=True)
+    assert read(exported.overrides, engine="megatron", layers=layers).schedule == schedule
 
 
 # -- published patterns -------------------------------------------------------------------------
@@ -589,10 +589,10 @@ def test_transformers_really_runs_what_was_exported(tmp_path):
     model = build("glm_moe_dsa")
     model.save_pretrained(tmp_path)
     schedule = ReuseSchedule.from_pattern("FFSSFSFS")
-    made = export(schedule, engine="transformers", model=str(tmp_path))
-    direct = eval(made.launch, {"AutoModelForCausalLM": AutoModelForCausalLM}).eval()
+    exported = export(schedule, engine="transformers", model=str(tmp_path))
+    direct = eval(exported.launch, {"AutoModelForCausalLM": AutoModelForCausalLM}).eval()
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | made.overrides))
+    path.write_text(json.dumps(json.loads(path.read_text()) | exported.overrides))
     written = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     ids = tokens(1, 40)
     with torch.no_grad():

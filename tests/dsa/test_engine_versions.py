@@ -102,8 +102,8 @@ def test_sglang_since_0_5_20_does_not_reach_pattern_and_frequency_of_glm5(settin
     # DeepSeek-V3.2 has no class that fills the field: there the pattern acts in both.
     for engine in ("sglang==0.5.19", "sglang==0.5.23"):
         short = {"index_topk_pattern": HALF.pattern[:61]}
-        found = read(V32, engine=engine, layers=61, overrides=short)
-        assert found.schedule.pattern == HALF.pattern[:61]
+        effective = read(V32, engine=engine, layers=61, overrides=short)
+        assert effective.schedule.pattern == HALF.pattern[:61]
 
 
 @pytest.mark.parametrize("version", ["0.5.17", "0.5.19", "0.5.20", "0.5.23"])
@@ -113,21 +113,21 @@ def test_an_export_runs_on_the_checkpoint(model, version):
     native = NATIVE if model.endswith("5.2") else ReuseSchedule.uniform(78)
     letters = native.pattern[:6] + "S" + native.pattern[7:] if native == NATIVE else HALF.pattern
     schedule = ReuseSchedule.from_pattern(letters)
-    made = export(schedule, engine=f"sglang=={version}", native=native, config=config)
-    found = read(
-        config, engine=f"sglang=={version}", layers=78, native=native, overrides=made.overrides
+    exported = export(schedule, engine=f"sglang=={version}", native=native, config=config)
+    effective = read(
+        config, engine=f"sglang=={version}", layers=78, native=native, overrides=exported.overrides
     )
-    assert found.schedule == schedule
+    assert effective.schedule == schedule
     if version >= "0.5.20":
-        assert made.overrides["indexer_types"] == types(schedule)
+        assert exported.overrides["indexer_types"] == types(schedule)
     else:
-        assert made.overrides == {"index_topk_pattern": letters}
+        assert exported.overrides == {"index_topk_pattern": letters}
 
 
 def test_start_lines_are_short_where_the_pattern_is_enough():
     schedule = published_pattern("v3.2-documented").schedule
-    made = export(schedule, engine="sglang", config=V32)
-    assert made.overrides == {"index_topk_pattern": schedule.pattern}
+    exported = export(schedule, engine="sglang", config=V32)
+    assert exported.overrides == {"index_topk_pattern": schedule.pattern}
 
 
 def test_an_export_that_would_run_other_layers_is_refused():
@@ -137,8 +137,10 @@ def test_an_export_that_would_run_other_layers_is_refused():
         ScheduleError, match=r"vllm would run F{78}, not FFFSSS.*its default decides"
     ):
         export(NATIVE, engine="vllm", native=NATIVE, config=config)
-    found = read(config, engine="vllm", layers=78, native=NATIVE, overrides={})
-    assert found.warnings[-1].startswith("layers 3, 4, 5, 7, 8, 9 … run full and have no indexer")
+    effective = read(config, engine="vllm", layers=78, native=NATIVE, overrides={})
+    assert effective.warnings[-1].startswith(
+        "layers 3, 4, 5, 7, 8, 9 … run full and have no indexer"
+    )
 
 
 # -- import --------------------------------------------------------------------------------------
@@ -202,8 +204,8 @@ def test_pull_requests_and_main_branches_are_marked():
     half = ReuseSchedule.uniform(range(2, 43, 2), "1/2")
     notes = export(half, engine="vllm-v4-pr51209").notes
     assert "not in a release: a pull request or fork" in notes
-    made = export(NATIVE, engine="megatron==main")
-    assert "not in a release: the main branch" in made.notes
+    exported = export(NATIVE, engine="megatron==main")
+    assert "not in a release: the main branch" in exported.notes
     with pytest.raises(ScheduleError, match=r"megatron-core 0.16.1.*megatron==main"):
         export(NATIVE, engine="megatron-0.16")
 
@@ -243,21 +245,21 @@ def test_values_of_the_wrong_type(settings, words):
 
 
 def test_cli_factor_of_longcat():
-    found = read({"cli_factor": 2}, engine="sglang==0.5.19", layers=6)
-    assert (found.schedule.pattern, found.decided_by) == ("FSFSFS", "cli_factor")
+    effective = read({"cli_factor": 2}, engine="sglang==0.5.19", layers=6)
+    assert (effective.schedule.pattern, effective.decided_by) == ("FSFSFS", "cli_factor")
     with pytest.raises(ScheduleError, match="cli_factor decides"):
         schedule = ReuseSchedule.from_pattern("FSSSFS")
         export(schedule, engine="sglang==0.5.19", config={"cli_factor": 2})
-    made = export(schedule, engine="sglang", config={"cli_factor": 2})
-    assert made.overrides["indexer_types"] == types(schedule)
+    exported = export(schedule, engine="sglang", config={"cli_factor": 2})
+    assert exported.overrides["indexer_types"] == types(schedule)
 
 
 def test_hy_v4_shares_by_its_own_default():
     config = {"model_type": "hy_v4", "num_hidden_layers": 9}
     for engine in ("sglang", "vllm-hy-v4"):
-        found = read(config, engine=engine, layers=9, overrides={})
-        assert found.schedule.pattern == "FFSSSFSSS"
-        assert found.decided_by.startswith("indexer_types, filled by the hy_v4 class")
+        effective = read(config, engine=engine, layers=9, overrides={})
+        assert effective.schedule.pattern == "FFSSSFSSS"
+        assert effective.decided_by.startswith("indexer_types, filled by the hy_v4 class")
     with pytest.raises(ScheduleError, match="the length must match"):
         read({"indexer_types": ["full"]}, engine="vllm-hy-v4", layers=2)
 

@@ -42,8 +42,8 @@ def saved(tmp_path):
 def test_equal_tensors_make_equal_files(tmp_path):
     tensors = trained(build("deepseek_v32"))
     for name, order in (("one", sorted(tensors)), ("two", sorted(tensors, reverse=True))):
-        some = {key: tensors[key] for key in order}
-        save_indexer(tmp_path / name, some, SCHEDULE, base={}, card="card")
+        reordered = {key: tensors[key] for key in order}
+        save_indexer(tmp_path / name, reordered, SCHEDULE, base={}, card="card")
     one, two = (indexer_facts(tmp_path / name)["indexer_sha256"] for name in ("one", "two"))
     assert one == two
 

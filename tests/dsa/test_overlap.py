@@ -51,9 +51,9 @@ def test_layers_of_a_model():
     assert torch.equal(same, same.T)
     assert torch.allclose(supplied, 2 * same / (1 + same), atol=0.1)  # means of a concave map
     schedule = ReuseSchedule.uniform(8, "1/4", 1)
-    found = selection_recall(selections, schedule, 48)
-    assert found[0] == 1.0
-    assert found[5] == pytest.approx(float(recall(selections[0], selections[5], 48).mean()))
+    recalls = selection_recall(selections, schedule, 48)
+    assert recalls[0] == 1.0
+    assert recalls[5] == pytest.approx(float(recall(selections[0], selections[5], 48).mean()))
     assert selection_recall(selections, schedule, 48, "prefill")[4] == 1.0
 
 

@@ -37,8 +37,8 @@ def test_chunks_equal_a_whole_forward(family):
 
 
 def test_a_layer_attends_to_its_own_selection_only():
-    _, found = scan(build("deepseek_v32"), IDS, [96], rows=6, chunk=32)
-    mass = found[96].mass
+    _, matrices = scan(build("deepseek_v32"), IDS, [96], rows=6, chunk=32)
+    mass = matrices[96].mass
     assert mass is not None
     assert torch.allclose(mass.diagonal(), torch.ones(8), atol=1e-5)
     upper = torch.triu(torch.ones(8, 8, dtype=torch.bool), 1)
@@ -48,9 +48,9 @@ def test_a_layer_attends_to_its_own_selection_only():
 
 def test_no_mass_where_attention_is_not_seen():
     model = build("deepseek_v4")
-    layers, found = scan(model, IDS, [96], rows=4, chunk=32, mass=False)
-    assert found[96].mass is None
-    assert found[96].jaccard.shape == (len(layers), len(layers))
+    layers, matrices = scan(model, IDS, [96], rows=4, chunk=32, mass=False)
+    assert matrices[96].mass is None
+    assert matrices[96].jaccard.shape == (len(layers), len(layers))
 
 
 def test_values_of_a_schedule():

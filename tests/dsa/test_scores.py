@@ -23,17 +23,17 @@ LENGTH = 64
 
 def captured(model, ids, **kwargs):
     """(features, the library's own selection) per ordinal of an all-full forward."""
-    where = indexer_sites(model)
-    found = {}
+    sites = indexer_sites(model)
+    captures = {}
 
     def observe(ordinal, call, selection):
-        indexer = where.owners[ordinal].indexer
-        found[ordinal] = (index_features(model, indexer, call), selection.long())
+        indexer = sites.owners[ordinal].indexer
+        captures[ordinal] = (index_features(model, indexer, call), selection.long())
 
-    schedule = ReuseSchedule.uniform(where.layout.layer_ids)
+    schedule = ReuseSchedule.uniform(sites.layout.layer_ids)
     with torch.no_grad(), apply_schedule(model, schedule, observe=observe):
         output(model, ids, use_cache=False, **kwargs)
-    return found
+    return captures
 
 
 def without_invisible(family, selection):
@@ -135,7 +135,7 @@ def test_gradients_in_float64_and_through_chunks():
 
 def test_parameters_of_the_indexer_get_gradients():
     model = build("glm_moe_dsa")
-    where, calls = indexer_sites(model), {}
+    sites, calls = indexer_sites(model), {}
     with (
         torch.no_grad(),
         apply_schedule(
@@ -143,7 +143,7 @@ def test_parameters_of_the_indexer_get_gradients():
         ),
     ):
         output(model, tokens(1, LENGTH), use_cache=False)
-    indexer = where.owners[3].indexer
+    indexer = sites.owners[3].indexer
     scores = index_scores(index_features(model, indexer, calls[3]), torch.tensor([40, 50]))
     scores[scores > float("-inf")].sum().backward()
     for name in ("wq_b", "wk", "weights_proj"):

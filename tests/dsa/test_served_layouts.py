@@ -26,22 +26,22 @@ V41 = {
 
 
 def test_deepseek_v41_is_read_with_its_own_sources():
-    made = layout(V41)
-    assert made.layer_ids == (2, 3, 4, 5)
-    assert made.native.pattern == "FSFS"
-    assert layout({"model_type": "deepseek_v41", "text_config": V41}).native == made.native
+    places = layout(V41)
+    assert places.layer_ids == (2, 3, 4, 5)
+    assert places.native.pattern == "FSFS"
+    assert layout({"model_type": "deepseek_v41", "text_config": V41}).native == places.native
     for engine in ("vllm-v41", "sglang-v41"):
-        assert export(made.native, engine=engine, native=made.native).overrides == {}
-        sparser = type(made.native).from_pattern("FSSS", layers=made.layer_ids)
+        assert export(places.native, engine=engine, native=places.native).overrides == {}
+        sparser = type(places.native).from_pattern("FSSS", layers=places.layer_ids)
         with pytest.raises(ScheduleError, match=r"DeepSeek-V4.1.: index_source_layer_ids of the"):
-            export(sparser, engine=engine, native=made.native)
+            export(sparser, engine=engine, native=places.native)
 
 
 def test_longcat_counts_both_attention_modules_of_a_layer():
-    made = layout(
+    places = layout(
         {"model_type": "longcat_flash", "num_layers": 3, "index_topk": 8, "cli_factor": 2}
     )
-    assert (made.num_layers, made.native.pattern) == (3, "FSFSFS")
+    assert (places.num_layers, places.native.pattern) == (3, "FSFSFS")
     with pytest.raises(ScheduleError, match="no layer of this configuration has an indexer"):
         layout({"model_type": "longcat_flash", "num_layers": 3})
 
@@ -49,8 +49,8 @@ def test_longcat_counts_both_attention_modules_of_a_layer():
 def test_hy_v4_and_glm_share_as_their_classes_fill():
     assert layout({"model_type": "hy_v4", "num_hidden_layers": 6}).native.pattern == "FFSSSF"
     glm = {"model_type": "glm_moe_dsa", "num_hidden_layers": 78, "index_topk_freq": 4}
-    made = layout(glm | {"index_skip_topk_offset": 3})
-    assert made.native == published_pattern("glm-5.2-native").schedule
+    places = layout(glm | {"index_skip_topk_offset": 3})
+    assert places.native == published_pattern("glm-5.2-native").schedule
     short = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4, "index_topk_pattern": "FSFS"}
     assert layout(short).native.pattern == "FSFS"
 
@@ -62,9 +62,9 @@ def test_minimax_m3_is_refused_by_name(name):
 
 
 def test_deepseek_v4_pro_is_known_offline():
-    made = layout(known_config("deepseek-ai/DeepSeek-V4-Pro"))
-    assert made.layer_ids == tuple(range(2, 61, 2))
-    assert len(made.layer_ids) == 30
+    places = layout(known_config("deepseek-ai/DeepSeek-V4-Pro"))
+    assert places.layer_ids == tuple(range(2, 61, 2))
+    assert len(places.layer_ids) == 30
     assert dense_tokens("deepseek-ai/DeepSeek-V4-Pro") == 4096
 
 

@@ -76,7 +76,7 @@ def build(family: str, *, seed: int = 0, **overrides: Any) -> Any:
     import transformers as tf
 
     torch.manual_seed(seed)
-    options = dict(_v4(LAYERS)) if family == "deepseek_v4" else dict(_MLA)
+    options = dict(v4_options(LAYERS)) if family == "deepseek_v4" else dict(_MLA)
     if family != "deepseek_v4":
         options["mlp_layer_types"] = ["dense"] * LAYERS
     options |= EXTRA.get(family, {}) | overrides
@@ -90,7 +90,7 @@ def output(model: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     return result.logits if "logits" in result else result.last_hidden_state
 
 
-def _v4(layers: int) -> dict[str, Any]:
+def v4_options(layers: int) -> dict[str, Any]:
     return {
         "vocab_size": 96,
         "hidden_size": 32,

@@ -35,17 +35,17 @@ def sglang(overrides, model="model", **more):
     return {"/server_info?config_format=json": args | {"json_model_override_args": overrides}}
 
 
-def engine(model, url, **options):
+def loaded(model, url, **options):
     options = {"probe_prompts": 0, "backoff": 0.01, "retries": 3} | options
-    made = OpenAIServerEngine(OpenAIServerConfig(urls=(url,), **options))
-    made.load(str(model))
-    return made
+    engine = OpenAIServerEngine(OpenAIServerConfig(urls=(url,), **options))
+    engine.load(str(model))
+    return engine
 
 
 def check(model, reports, arm, entries=(), **options):
     with FakeServer(reports=reports) as server:
-        made = engine(model, server.url, **options)
-        return check_arm(made, arm, arm.schedule(made.native()), entries)
+        engine = loaded(model, server.url, **options)
+        return check_arm(engine, arm, arm.schedule(engine.native()), entries)
 
 
 def arm(name="arm", **options):
@@ -91,49 +91,49 @@ def test_who_is_there():
 
 
 def test_matching_settings_alone_are_not_a_proof(paper_checkpoint):
-    found = check(
+    result = check(
         paper_checkpoint, sglang('{"index_topk_pattern": "FSFSFSFS"}'), arm(pattern="FSFSFSFS")
     )
-    assert found.verdict == "unknown"
-    assert found.reason.startswith("asked for, not proved")
-    assert "its settings give full layers 0, 2, 4, 6" in found.findings[1].text
-    assert found.launch.startswith("python -m sglang.launch_server --model-path")
-    assert "FSFSFSFS" in found.launch
+    assert result.verdict == "unknown"
+    assert result.reason.startswith("asked for, not proved")
+    assert "its settings give full layers 0, 2, 4, 6" in result.findings[1].text
+    assert result.launch.startswith("python -m sglang.launch_server --model-path")
+    assert "FSFSFSFS" in result.launch
 
 
 def test_other_layers_are_not_engaged_even_as_many(paper_checkpoint):
     # Frequency 2 keeps {0, 1, 3, 5, 7} for SGLang; 4 of 8 with another rule.
-    found = check(
+    result = check(
         paper_checkpoint, sglang('{"index_topk_pattern": "FFFFSSSS"}'), arm(pattern="FSFSFSFS")
     )
-    assert found.verdict == "not engaged"
-    assert "runs full layers 0, 1, 2, 3, the arm wants 0, 2, 4, 6 (as many" in found.reason
-    found = check(paper_checkpoint, sglang("{}"), arm(pattern="FSFSFSFS"))
-    assert found.verdict == "not engaged"
-    found = check(
+    assert result.verdict == "not engaged"
+    assert "runs full layers 0, 1, 2, 3, the arm wants 0, 2, 4, 6 (as many" in result.reason
+    result = check(paper_checkpoint, sglang("{}"), arm(pattern="FSFSFSFS"))
+    assert result.verdict == "not engaged"
+    result = check(
         paper_checkpoint, sglang('{"index_topk_pattern": "SFSF"}'), arm(pattern="FSFSFSFS")
     )
-    assert "the overrides cannot run" in found.reason
+    assert "the overrides cannot run" in result.reason
 
 
 def test_off_is_off_and_on_is_not(paper_checkpoint):
     assert check(paper_checkpoint, sglang("{}"), arm()).verdict == "engaged"
-    found = check(paper_checkpoint, sglang('{"index_topk_freq": 1}'), arm())
-    assert found.verdict == "not engaged"
+    result = check(paper_checkpoint, sglang('{"index_topk_freq": 1}'), arm())
+    assert result.verdict == "not engaged"
     assert (
-        "the arm wants reuse off, the server was started with index_topk_freq = 1" in found.reason
+        "the arm wants reuse off, the server was started with index_topk_freq = 1" in result.reason
     )
     on = arm(server={"enabled": True, "engine": "vllm"})
-    found = check(paper_checkpoint, sglang('{"use_index_cache": true, "index_topk_freq": 1}'), on)
-    assert found.verdict == "unknown"
-    found = check(paper_checkpoint, sglang("{}"), on)
-    assert "reuse is off, the arm wants it on" in found.reason
+    result = check(paper_checkpoint, sglang('{"use_index_cache": true, "index_topk_freq": 1}'), on)
+    assert result.verdict == "unknown"
+    result = check(paper_checkpoint, sglang("{}"), on)
+    assert "reuse is off, the arm wants it on" in result.reason
 
 
 def test_another_model_is_not_engaged_unless_the_arm_names_it(paper_checkpoint):
-    found = check(paper_checkpoint, sglang("{}", model="other"), arm())
-    assert found.verdict == "not engaged"
-    assert "serves tiny, /weights/other, the arm wants" in found.reason
+    result = check(paper_checkpoint, sglang("{}", model="other"), arm())
+    assert result.verdict == "not engaged"
+    assert "serves tiny, /weights/other, the arm wants" in result.reason
     named = arm(server={"served_model": "tiny"})
     assert check(paper_checkpoint, sglang("{}", model="other"), named).verdict == "engaged"
 
@@ -153,10 +153,10 @@ def test_glm52_native_is_off_for_that_checkpoint(tmp_path):
     # A frequency alone keeps the checkpoint's offset 3: layers 0, 1, 2, 4, 6 … and not offset 2's.
     sparser = native[:6] + "S" + native[7:]
     reports = sglang(json.dumps({"index_topk_pattern": sparser}), model="glm-5.2")
-    found = check(model, reports, arm(pattern=sparser))
-    assert [f.holds for f in found.findings] == [True, True]
-    found = check(model, sglang('{"index_topk_freq": 2}', model="glm-5.2"), arm(pattern=sparser))
-    assert found.verdict == "not engaged"
+    result = check(model, reports, arm(pattern=sparser))
+    assert [f.holds for f in result.findings] == [True, True]
+    result = check(model, sglang('{"index_topk_freq": 2}', model="glm-5.2"), arm(pattern=sparser))
+    assert result.verdict == "not engaged"
 
 
 # -- logs and custom builds ---------------------------------------------------------------------
@@ -181,28 +181,28 @@ def v4_arm(log, engine_name="ascend-sglang-v4", letters="FS" * 10 + "F"):
 def test_the_log_of_the_first_seed_proves_its_arm(v4):
     overrides = '{"use_index_cache": true, "index_topk_freq": 2}'
     reports = sglang(overrides, model="deepseek-v4-flash")
-    found = check(v4, reports, v4_arm("ascend_v4_freq2.log"))
-    assert found.verdict == "engaged"
-    assert "reusing layers 4, 8, 12, 16, 20, 24, 28, 32, 36, 40" in found.reason
+    result = check(v4, reports, v4_arm("ascend_v4_freq2.log"))
+    assert result.verdict == "engaged"
+    assert "reusing layers 4, 8, 12, 16, 20, 24, 28, 32, 36, 40" in result.reason
 
 
 def test_a_log_with_other_layers_refutes_it(v4):
     overrides = '{"use_index_cache": true, "index_topk_freq": 2}'
     reports = sglang(overrides, model="deepseek-v4-flash")
-    found = check(v4, reports, v4_arm("ascend_v4_other_rule.log"))
-    assert found.verdict == "not engaged"
-    assert "reusing layers 6, 10" in found.reason
+    result = check(v4, reports, v4_arm("ascend_v4_other_rule.log"))
+    assert result.verdict == "not engaged"
+    assert "reusing layers 6, 10" in result.reason
     # The same settings on another engine keep other layers: the settings alone show it.
-    found = check(v4, reports, v4_arm("ascend_v4_other_rule.log", "vllm-ascend-v4"))
-    assert found.verdict == "not engaged"
-    assert "(as many, and not the same)" in found.reason
+    result = check(v4, reports, v4_arm("ascend_v4_other_rule.log", "vllm-ascend-v4"))
+    assert result.verdict == "not engaged"
+    assert "(as many, and not the same)" in result.reason
 
 
 def test_settings_that_v4_ignores_are_not_engaged(v4):
     overrides = '{"use_index_cache": true, "index_topk_freq": 2}'
     reports = sglang(overrides, model="deepseek-v4-flash")
-    found = check(v4, reports, arm(pattern="FS" * 10 + "F", server={"engine": "sglang-v4"}))
-    assert found.verdict == "not engaged"
+    result = check(v4, reports, arm(pattern="FS" * 10 + "F", server={"engine": "sglang-v4"}))
+    assert result.verdict == "not engaged"
 
 
 def lagging(log=None, ranks=4, **more):
@@ -214,20 +214,20 @@ def lagging(log=None, ranks=4, **more):
 
 
 def test_a_custom_build_is_proved_by_every_ranks_marker(paper_checkpoint):
-    found = check(paper_checkpoint, sglang("{}"), lagging("lag_captured.log"))
-    assert found.verdict == "engaged"
-    assert "written by 4 of 4 ranks" in found.reason
-    assert found.launch.startswith("SGLANG_DSA_LAG=1 python -m sglang.launch_server --model-path")
-    assert found.launch.endswith("--dsa-overlap")
-    found = check(paper_checkpoint, sglang("{}"), lagging("lag_captured.log", ranks=8))
-    assert found.verdict == "not engaged"
-    assert "4 of 8 ranks" in found.reason
-    found = check(paper_checkpoint, sglang("{}"), lagging("lag_fallback.log", ranks=1))
-    assert found.verdict == "not engaged"
-    assert "a rank fell back" in found.reason
-    found = check(paper_checkpoint, sglang("{}"), lagging())
-    assert found.verdict == "unknown"
-    assert "nothing proves a custom build" in found.reason
+    result = check(paper_checkpoint, sglang("{}"), lagging("lag_captured.log"))
+    assert result.verdict == "engaged"
+    assert "written by 4 of 4 ranks" in result.reason
+    assert result.launch.startswith("SGLANG_DSA_LAG=1 python -m sglang.launch_server --model-path")
+    assert result.launch.endswith("--dsa-overlap")
+    result = check(paper_checkpoint, sglang("{}"), lagging("lag_captured.log", ranks=8))
+    assert result.verdict == "not engaged"
+    assert "4 of 8 ranks" in result.reason
+    result = check(paper_checkpoint, sglang("{}"), lagging("lag_fallback.log", ranks=1))
+    assert result.verdict == "not engaged"
+    assert "a rank fell back" in result.reason
+    result = check(paper_checkpoint, sglang("{}"), lagging())
+    assert result.verdict == "unknown"
+    assert "nothing proves a custom build" in result.reason
 
 
 # -- returned selections ------------------------------------------------------------------------
@@ -238,28 +238,28 @@ def selections(schedule, tokens=40, topk=8, seed=0, *, seen=1):
     rng = np.random.default_rng(seed)
     out = np.full((tokens, len(schedule), topk), -1, dtype="<i4")
     for token in range(tokens):
-        own = {}
+        selected = {}
         for ordinal, source in enumerate(schedule.source):
             if schedule.computes[ordinal]:
                 count = (token + 1) // seen
                 chosen = rng.permutation(count)[:topk]
-                own[ordinal] = np.pad(chosen, (0, topk - len(chosen)), constant_values=-1)
-            out[token, ordinal] = own[source]
+                selected[ordinal] = np.pad(chosen, (0, topk - len(chosen)), constant_values=-1)
+            out[token, ordinal] = selected[source]
     return out
 
 
-def meta(found, prompt_tokens):
-    raw = base64.b64encode(found.astype("<i4").tobytes()).decode()
-    new = found.shape[0] + 1 - prompt_tokens
+def meta(result, prompt_tokens):
+    raw = base64.b64encode(result.astype("<i4").tobytes()).decode()
+    new = result.shape[0] + 1 - prompt_tokens
     return {"indexer_topk": raw, "prompt_tokens": prompt_tokens, "completion_tokens": new}
 
 
 def test_decoding_the_wire_format():
-    found = selections(HALF)
-    assert np.array_equal(decode(meta(found, 33), 8), found)
+    result = selections(HALF)
+    assert np.array_equal(decode(meta(result, 33), 8), result)
     assert decode({}, 8) is None
     assert decode({"indexer_topk": "§"}, 8) is None
-    assert decode(meta(found, 33), 7) is None
+    assert decode(meta(result, 33), 7) is None
 
 
 def test_every_shared_layer_must_equal_its_source():
@@ -276,24 +276,24 @@ def test_every_shared_layer_must_equal_its_source():
 
 
 def test_more_sharing_than_the_arm_has_is_seen():
-    found = prove(selections(ReuseSchedule.uniform(8, "1/4")), HALF)
-    assert (found.holds, found.copied) == (False, (2, 6))
+    result = prove(selections(ReuseSchedule.uniform(8, "1/4")), HALF)
+    assert (result.holds, result.copied) == (False, (2, 6))
 
 
 def test_short_prompts_show_nothing_and_order_does_not_matter():
     assert prove(selections(HALF, tokens=8), HALF).holds is None
     shuffled = selections(HALF)
     shuffled[:, 1] = shuffled[:, 1][:, ::-1]
-    found = prove(shuffled, HALF)
-    assert found.holds
-    assert "in another order" in found.text
+    result = prove(shuffled, HALF)
+    assert result.holds
+    assert "in another order" in result.text
 
 
 def test_v4_counts_compressed_entries():
     schedule = ReuseSchedule.uniform(C4, "1/2")
-    found = selections(schedule, tokens=60, topk=8, seen=4)
-    assert prove(found, schedule, ratio=4).rows == 60 - 35  # 9 entries exist from token 36 on
-    assert prove(found[:35], schedule, ratio=4).holds is None
+    result = selections(schedule, tokens=60, topk=8, seen=4)
+    assert prove(result, schedule, ratio=4).rows == 60 - 35  # 9 entries exist from token 36 on
+    assert prove(result[:35], schedule, ratio=4).holds is None
 
 
 @pytest.mark.parametrize(
@@ -307,9 +307,9 @@ def test_a_server_that_returns_selections(paper_checkpoint, runs, verdict):
         return {"meta_info": meta(selections(runs, size + 7), size)}
 
     reports = sglang('{"index_topk_pattern": "FSFSFSFS"}', enable_return_indexer_topk=True)
-    found = check(paper_checkpoint, reports | {"/generate": generate}, arm(retention="1/2"),
+    result = check(paper_checkpoint, reports | {"/generate": generate}, arm(retention="1/2"),
                   probe_prompts=1)  # fmt: skip
-    assert found.verdict == verdict
+    assert result.verdict == verdict
     lag = check(paper_checkpoint, reports, lagging(), probe_prompts=1)
     assert any("cannot show a lag" in f.text for f in lag.findings)
 
@@ -340,11 +340,11 @@ def probed(paper_checkpoint, name, reports, entries, *, salt="", pattern=None, f
         return rule([salt, len(calls) if flaky else 0, *prompt], budget)
 
     with FakeServer(reports=reports, answer=answer) as server:
-        made = engine(paper_checkpoint, server.url, probe_prompts=4, probe_tokens=6)
+        engine = loaded(paper_checkpoint, server.url, probe_prompts=4, probe_tokens=6)
         one = arm(name, pattern=pattern)
-        schedule = one.schedule(made.native())
-        found = check_arm(made, one, schedule, entries)
-    return found, CheckedArm(name, str(schedule), found.probe)
+        schedule = one.schedule(engine.native())
+        result = check_arm(engine, one, schedule, entries)
+    return result, CheckedArm(name, str(schedule), result.probe)
 
 
 def test_equal_continuations_say_that_nothing_happened(paper_checkpoint):
@@ -369,16 +369,16 @@ def test_equal_continuations_say_that_nothing_happened(paper_checkpoint):
 def test_a_server_that_never_says_the_same_shows_nothing(paper_checkpoint):
     on = sglang('{"index_topk_pattern": "FSFSFSFS"}')
     _, first = probed(paper_checkpoint, "baseline", sglang("{}"), [])
-    found, _ = probed(paper_checkpoint, "1/2", on, [first], pattern="FSFSFSFS", flaky=True)
-    assert found.deterministic is False
-    assert found.verdict == "unknown"
-    assert "the probe shows nothing" in found.reason
+    result, _ = probed(paper_checkpoint, "1/2", on, [first], pattern="FSFSFSFS", flaky=True)
+    assert result.deterministic is False
+    assert result.verdict == "unknown"
+    assert "the probe shows nothing" in result.reason
 
 
 def test_different_continuations_without_known_settings_are_no_proof(paper_checkpoint):
     _, first = probed(paper_checkpoint, "baseline", {}, [])
-    found, _ = probed(paper_checkpoint, "1/2", {}, [first], pattern="FSFSFSFS", salt="reuse")
-    assert found.verdict == "not engaged"  # it serves "tiny", which is not the arm's model
+    result, _ = probed(paper_checkpoint, "1/2", {}, [first], pattern="FSFSFSFS", salt="reuse")
+    assert result.verdict == "not engaged"  # it serves "tiny", which is not the arm's model
 
 
 # -- the run ------------------------------------------------------------------------------------

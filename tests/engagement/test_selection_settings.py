@@ -27,10 +27,10 @@ def entries(**settings):
 )
 def test_arms_that_differ_are_not_compared(paper_checkpoint, name, other):
     reports = sglang("{}", **{name: other})
-    found = check(paper_checkpoint, reports, arm("freq 2"), entries(**{name: "sgl-kernel"}))
-    assert found.verdict == "not engaged"
-    assert f"{name} = {other!r}, and 'sgl-kernel' on OFF: it changes selections" in found.reason
-    assert found.servers[0]["settings"][name] == other
+    result = check(paper_checkpoint, reports, arm("freq 2"), entries(**{name: "sgl-kernel"}))
+    assert result.verdict == "not engaged"
+    assert f"{name} = {other!r}, and 'sgl-kernel' on OFF: it changes selections" in result.reason
+    assert result.servers[0]["settings"][name] == other
     same = check(paper_checkpoint, reports, arm("freq 2"), entries(**{name: other}))
     assert same.verdict == "engaged"
     unknown = check(paper_checkpoint, reports, arm("freq 2"), entries())
@@ -39,8 +39,8 @@ def test_arms_that_differ_are_not_compared(paper_checkpoint, name, other):
 
 def test_overrides_of_the_same_kind(paper_checkpoint):
     reports = sglang(json.dumps({"index_topk": 1024}))
-    found = check(paper_checkpoint, reports, arm("freq 2"), entries())
-    assert "index_topk = 1024, and None on OFF" in found.reason
+    result = check(paper_checkpoint, reports, arm("freq 2"), entries())
+    assert "index_topk = 1024, and None on OFF" in result.reason
     before = entries(overrides={"index_topk": 1024})
     assert check(paper_checkpoint, reports, arm("freq 2"), before).verdict == "engaged"
 

@@ -40,8 +40,8 @@ def test_fallbacks_are_seen_and_shown():
     assert facts.captured == {0}
     assert len(facts.fallbacks) == 1
     assert "TP1" in facts.fallbacks[0]
-    own = read_log(["rank 2: path B", "all fine"], fallbacks=["path B"])
-    assert own.fallbacks == ["rank 2: path B"]
+    custom = read_log(["rank 2: path B", "all fine"], fallbacks=["path B"])
+    assert custom.fallbacks == ["rank 2: path B"]
 
 
 def test_vllm_prints_python():

@@ -124,9 +124,11 @@ def test_a_device_map_changes_no_answer(checkpoint):
 
     render = ChatRenderer(load_tokenizer(str(checkpoint))).render
     prompt = render(Sample("s/0", "s", "The calm badger. " * 9, ("x",), "none", 5))
-    found = []
-    for where in (None, "auto"):
-        made = HfEngine(HfConfig(device_map=where, dtype="float32"))
-        made.load(str(checkpoint))
-        found += [b[0].text for b in made.answer(ArmConfig(name="a"), made.native(), [prompt], ())]
-    assert found[0] == found[1] != ""
+    texts = []
+    for device_map in (None, "auto"):
+        engine = HfEngine(HfConfig(device_map=device_map, dtype="float32"))
+        engine.load(str(checkpoint))
+        texts += [
+            b[0].text for b in engine.answer(ArmConfig(name="a"), engine.native(), [prompt], ())
+        ]
+    assert texts[0] == texts[1] != ""

@@ -37,35 +37,35 @@ def prompts(renderer):
 CHUNKED = {"indexer": "chunked", "prefill_chunk": 32}
 
 
-def engine(checkpoint, **options):
-    made = HfEngine(HfConfig(dtype="float32", **options))
-    made.load(str(checkpoint))
-    made.model.double()  # rounding then cannot flip a near tie between two batch shapes
-    return made
+def loaded(checkpoint, **options):
+    engine = HfEngine(HfConfig(dtype="float32", **options))
+    engine.load(str(checkpoint))
+    engine.model.double()  # rounding then cannot flip a near tie between two batch shapes
+    return engine
 
 
-def texts(made, prompts, schedule=None, done=()):
-    schedule = schedule or made.native()
-    batches = list(made.answer(ARM, schedule, prompts, set(done)))
+def texts(engine, prompts, schedule=None, done=()):
+    schedule = schedule or engine.native()
+    batches = list(engine.answer(ARM, schedule, prompts, set(done)))
     return {c.sample_id: (c.text, c.finish_reason) for batch in batches for c in batch}
 
 
 @pytest.mark.parametrize("schedule", [ReuseSchedule.uniform(8), ReuseSchedule.uniform(8, "1/4", 1)])
 def test_batching_chunking_and_order_do_not_matter(checkpoint, prompts, schedule):
-    alone = texts(engine(checkpoint, max_batch=1), prompts, schedule)
+    alone = texts(loaded(checkpoint, max_batch=1), prompts, schedule)
     assert len(alone) == len(prompts)
     for options in ({}, {"prefill_chunk": 7}, {"max_batch": 2, "prefill_chunk": 64}, CHUNKED):
-        made = engine(checkpoint, **options)
-        assert texts(made, prompts, schedule) == alone
-        assert texts(made, prompts[::-1], schedule) == alone
+        engine = loaded(checkpoint, **options)
+        assert texts(engine, prompts, schedule) == alone
+        assert texts(engine, prompts[::-1], schedule) == alone
 
 
 def test_equals_the_librarys_own_generate(checkpoint, prompts):
-    made = engine(checkpoint, max_batch=1)
-    ours = texts(made, prompts)
+    engine = loaded(checkpoint, max_batch=1)
+    ours = texts(engine, prompts)
     for prompt in prompts:
         ids = torch.tensor([prompt.token_ids])
-        out = made.model.generate(
+        out = engine.model.generate(
             ids, max_new_tokens=prompt.sample.max_new_tokens, do_sample=False, pad_token_id=0
         )
         text = load_tokenizer(checkpoint).decode(out[0, ids.shape[1] :], skip_special_tokens=True)
@@ -73,18 +73,18 @@ def test_equals_the_librarys_own_generate(checkpoint, prompts):
 
 
 def test_done_samples_are_left_out_and_the_rest_is_unchanged(checkpoint, prompts):
-    made = engine(checkpoint, max_batch=3)
-    everything = texts(made, prompts)
-    rest = texts(made, prompts, done=("s/1", "s/4"))
+    engine = loaded(checkpoint, max_batch=3)
+    everything = texts(engine, prompts)
+    rest = texts(engine, prompts, done=("s/1", "s/4"))
     assert rest == {k: v for k, v in everything.items() if k not in ("s/1", "s/4")}
 
 
 def test_an_over_long_prompt_is_an_error_row_not_a_crash(checkpoint, renderer, prompts):
     long = renderer.render(Sample("s/long", "s", WORDS * 60, ("x",), "none", 8))
     assert len(long.token_ids) + 8 > 1024
-    made = engine(checkpoint)
+    engine = loaded(checkpoint)
     answers = {
-        c.sample_id: c for b in made.answer(ARM, made.native(), [*prompts, long], ()) for c in b
+        c.sample_id: c for b in engine.answer(ARM, engine.native(), [*prompts, long], ()) for c in b
     }
     assert answers["s/long"].finish_reason == "error"
     assert "over-length" in answers["s/long"].error
@@ -92,53 +92,53 @@ def test_an_over_long_prompt_is_an_error_row_not_a_crash(checkpoint, renderer, p
 
 
 def test_non_finite_logits_are_an_error_row(checkpoint, prompts):
-    made = engine(checkpoint)
+    engine = loaded(checkpoint)
     with torch.no_grad():
-        made.model.lm_head.weight[5] = float("nan")
-    answers = [c for batch in made.answer(ARM, made.native(), prompts, ()) for c in batch]
+        engine.model.lm_head.weight[5] = float("nan")
+    answers = [c for batch in engine.answer(ARM, engine.native(), prompts, ()) for c in batch]
     assert {c.finish_reason for c in answers} == {"error"}
     assert "non-finite" in answers[0].error
 
 
 def test_a_full_device_says_what_to_lower(checkpoint, prompts, monkeypatch):
-    made = engine(checkpoint)
+    engine = loaded(checkpoint)
 
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("tried to allocate 80.00 GiB")
 
-    monkeypatch.setattr(made.model, "forward", full)
+    monkeypatch.setattr(engine.model, "forward", full)
     with pytest.raises(EvalkitError, match=r"arm arm: out of memory.*lower engine\.batch_tokens"):
-        texts(made, prompts)
+        texts(engine, prompts)
 
 
 def test_stop_strings_and_end_of_text(checkpoint, renderer):
-    made = engine(checkpoint)
+    engine = loaded(checkpoint)
     plain = renderer.render(Sample("s/0", "s", WORDS, ("x",), "none", 12))
-    full = texts(made, [plain])["s/0"][0]
+    full = texts(engine, [plain])["s/0"][0]
     token = full[4:6]
     stopped = renderer.render(Sample("s/0", "s", WORDS, ("x",), "none", 12, stop=(token,)))
-    assert texts(made, [stopped])["s/0"] == (full[: full.index(token)], "stop")
+    assert texts(engine, [stopped])["s/0"] == (full[: full.index(token)], "stop")
     with torch.no_grad():
-        made.model.lm_head.weight.zero_()  # all logits equal: the argmax is id 0
-    made.decoder.stop_ids = frozenset({0})
-    answer = next(iter(made.answer(ARM, made.native(), [plain], ())))[0]
+        engine.model.lm_head.weight.zero_()  # all logits equal: the argmax is id 0
+    engine.decoder.stop_ids = frozenset({0})
+    answer = next(iter(engine.answer(ARM, engine.native(), [plain], ())))[0]
     assert (answer.text, answer.finish_reason, answer.completion_tokens) == ("", "stop", 0)
 
 
 def test_lag_acts_on_generated_tokens_only(checkpoint, prompts):
     """Decode-only lag: the first token comes out of prefill, so one-token answers cannot differ."""
-    made = engine(checkpoint)
+    engine = loaded(checkpoint)
     lagged = ReuseSchedule.uniform(8, lag=3)
     renderer = ChatRenderer(load_tokenizer(checkpoint))
     one = [renderer.render(replace(p.sample, max_new_tokens=1)) for p in prompts]
-    assert texts(made, one, lagged) == texts(made, one)
-    assert texts(made, prompts, lagged) != texts(made, prompts)
+    assert texts(engine, one, lagged) == texts(engine, one)
+    assert texts(engine, prompts, lagged) != texts(engine, prompts)
 
 
 def test_engagement_counts_indexer_runs(checkpoint, prompts):
-    made = engine(checkpoint)
-    texts(made, prompts, ReuseSchedule.uniform(8, "1/4"))
-    proof = made.engagement()
+    engine = loaded(checkpoint)
+    texts(engine, prompts, ReuseSchedule.uniform(8, "1/4"))
+    proof = engine.engagement()
     assert proof["verdict"] == "engaged"
     assert [count > 0 for count in proof["indexer_calls"]] == [i % 4 == 0 for i in range(8)]
 

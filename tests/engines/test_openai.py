@@ -43,20 +43,20 @@ def prompts(tokenizer):
     ]
 
 
-def engine(paper_checkpoint, *urls, **options):
-    made = OpenAIServerEngine(OpenAIServerConfig(urls=urls, **(FAST | options)))
-    made.load(str(paper_checkpoint))
-    return made
+def loaded(paper_checkpoint, *urls, **options):
+    engine = OpenAIServerEngine(OpenAIServerConfig(urls=urls, **(FAST | options)))
+    engine.load(str(paper_checkpoint))
+    return engine
 
 
-def answers(made, prompts, arm=ARM, done=()):
-    return {c.sample_id: c for batch in made.answer(arm, None, prompts, done) for c in batch}
+def answers(engine, prompts, arm=ARM, done=()):
+    return {c.sample_id: c for batch in engine.answer(arm, None, prompts, done) for c in batch}
 
 
-def facts(found):
+def facts(completions):
     return {
         i: (c.text, c.finish_reason, c.prompt_tokens, c.completion_tokens, c.error)
-        for i, c in found.items()
+        for i, c in completions.items()
     }
 
 
@@ -67,10 +67,10 @@ def expected(prompts):
 @pytest.mark.parametrize("stream", [False, True])
 def test_token_ids_go_out_and_answers_come_back(paper_checkpoint, prompts, stream):
     with FakeServer() as server:
-        found = answers(engine(paper_checkpoint, server.url, stream=stream), prompts)
-    assert {i: c.text for i, c in found.items()} == expected(prompts)
+        completions = answers(loaded(paper_checkpoint, server.url, stream=stream), prompts)
+    assert {i: c.text for i, c in completions.items()} == expected(prompts)
     by_id = {p.sample.id: p for p in prompts}
-    for sample_id, completion in found.items():
+    for sample_id, completion in completions.items():
         assert completion.prompt_tokens == len(by_id[sample_id].token_ids)
         reason = "length" if completion.completion_tokens == 5 else "stop"
         assert completion.finish_reason == reason
@@ -85,8 +85,8 @@ def test_token_ids_go_out_and_answers_come_back(paper_checkpoint, prompts, strea
 
 def test_done_samples_are_not_asked_again(paper_checkpoint, prompts):
     with FakeServer() as server:
-        found = answers(engine(paper_checkpoint, server.url), prompts, done={"s/3", "s/4"})
-    assert set(found) == {p.sample.id for p in prompts} - {"s/3", "s/4"}
+        completions = answers(loaded(paper_checkpoint, server.url), prompts, done={"s/3", "s/4"})
+    assert set(completions) == {p.sample.id for p in prompts} - {"s/3", "s/4"}
     assert len(server.seen) == len(prompts) - 2
 
 
@@ -96,10 +96,10 @@ def test_every_fault_is_healed_and_the_records_are_those_of_a_clean_run(
     paper_checkpoint, prompts, stream, done_event
 ):
     with FakeServer(done_event=done_event) as server:
-        clean = answers(engine(paper_checkpoint, server.url, stream=stream), prompts)
+        clean = answers(loaded(paper_checkpoint, server.url, stream=stream), prompts)
         with FaultyProxy(server.url, rate=0.38) as proxy:
-            made = engine(paper_checkpoint, proxy.url, stream=stream, max_requests=8)
-            broken = answers(made, prompts)
+            engine = loaded(paper_checkpoint, proxy.url, stream=stream, max_requests=8)
+            broken = answers(engine, prompts)
     assert facts(broken) == facts(clean)
     assert set(proxy.faults) == set(KINDS)
     assert proxy.faults.total() > 0.2 * (proxy.faults.total() + proxy.passed)
@@ -107,11 +107,13 @@ def test_every_fault_is_healed_and_the_records_are_those_of_a_clean_run(
 
 def test_after_the_last_try_it_is_an_error_row(paper_checkpoint, prompts):
     with FakeServer() as server, FaultyProxy(server.url, rate=1.0, kinds=("503",)) as proxy:
-        found = answers(engine(paper_checkpoint, proxy.url, retries=2), prompts[:3])
-        assert {c.finish_reason for c in found.values()} == {"error"}
-        assert all("given up after 3 tries: 503: try again" in c.error for c in found.values())
+        completions = answers(loaded(paper_checkpoint, proxy.url, retries=2), prompts[:3])
+        assert {c.finish_reason for c in completions.values()} == {"error"}
+        assert all(
+            "given up after 3 tries: 503: try again" in c.error for c in completions.values()
+        )
         proxy.rate = 0.0
-        again = answers(engine(paper_checkpoint, proxy.url, retries=2), prompts[:3])
+        again = answers(loaded(paper_checkpoint, proxy.url, retries=2), prompts[:3])
     assert {i: c.text for i, c in again.items()} == expected(prompts[:3])
 
 
@@ -120,30 +122,31 @@ def test_tokens_in_flight_are_limited_and_long_prompts_still_go(paper_checkpoint
     with FakeServer(delay=0.02) as server:
         limit = int(2.5 * size)
         answers(
-            engine(paper_checkpoint, server.url, max_tokens_in_flight=limit, timeout=9), prompts
+            loaded(paper_checkpoint, server.url, max_tokens_in_flight=limit, timeout=9),
+            prompts,
         )
         assert server.most["tokens"] <= limit
         assert server.most["requests"] > 2
     with FakeServer(delay=0.01) as server:  # a limit below one prompt: one at a time
-        found = answers(
-            engine(paper_checkpoint, server.url, max_tokens_in_flight=1, timeout=9), prompts
+        completions = answers(
+            loaded(paper_checkpoint, server.url, max_tokens_in_flight=1, timeout=9), prompts
         )
-        assert len(found) == len(prompts)
+        assert len(completions) == len(prompts)
         assert server.most["requests"] == 1
     with FakeServer(delay=0.02) as server:
-        answers(engine(paper_checkpoint, server.url, max_requests=3, timeout=9), prompts)
+        answers(loaded(paper_checkpoint, server.url, max_requests=3, timeout=9), prompts)
         assert server.most["requests"] == 3
 
 
 def test_two_servers_share_and_a_dead_one_is_left_out(paper_checkpoint, prompts):
     with FakeServer(delay=0.05) as one, FakeServer(delay=0.05) as two:
-        made = engine(paper_checkpoint, one.url, two.url, max_requests=4)
-        half = answers(made, prompts)
+        engine = loaded(paper_checkpoint, one.url, two.url, max_requests=4)
+        half = answers(engine, prompts)
         assert min(len(one.seen), len(two.seen)) >= len(prompts) // 4
         killer = threading.Timer(0.08, two.kill)
         killer.start()
         before = len(one.seen)
-        whole = answers(made, prompts)
+        whole = answers(engine, prompts)
         killer.join()
     assert facts(whole) == facts(half)
     assert len(one.seen) - before > len(prompts) // 2
@@ -151,17 +154,17 @@ def test_two_servers_share_and_a_dead_one_is_left_out(paper_checkpoint, prompts)
 
 def test_a_server_that_restarts_is_waited_for(paper_checkpoint, prompts):
     with FakeServer(delay=0.02) as server:
-        made = engine(paper_checkpoint, server.url, max_requests=4)
+        engine = loaded(paper_checkpoint, server.url, max_requests=4)
         threading.Timer(0.05, server.kill).start()
         threading.Timer(0.6, server.revive).start()
-        found = answers(made, prompts)
-    assert {i: c.text for i, c in found.items()} == expected(prompts)
+        completions = answers(engine, prompts)
+    assert {i: c.text for i, c in completions.items()} == expected(prompts)
 
 
 def test_text_is_what_the_server_turns_into_the_same_tokens(paper_checkpoint, prompts, tokenizer):
     with FakeServer(takes_ids=False, tokenizer=tokenizer) as server:
-        found = answers(engine(paper_checkpoint, server.url, api="text"), prompts)
-        assert not any(c.error for c in found.values())
+        completions = answers(loaded(paper_checkpoint, server.url, api="text"), prompts)
+        assert not any(c.error for c in completions.values())
         assert {body["prompt"] for body in server.seen} == {p.text for p in prompts}
 
 
@@ -178,7 +181,7 @@ class DoubleBos:
 def test_a_second_bos_is_noticed(paper_checkpoint, prompts, tokenizer):
     with FakeServer(takes_ids=False, tokenizer=DoubleBos(tokenizer)) as server:
         with pytest.raises(EvalkitError, match=r"the server read \d+ tokens .* second BOS"):
-            answers(engine(paper_checkpoint, server.url, api="text"), prompts)
+            answers(loaded(paper_checkpoint, server.url, api="text"), prompts)
 
 
 def test_a_bos_in_the_text_is_left_to_the_server(paper_checkpoint, prompts, tokenizer):
@@ -198,7 +201,7 @@ def test_a_bos_in_the_text_is_left_to_the_server(paper_checkpoint, prompts, toke
 def test_ids_to_a_server_that_takes_text_only_is_said_at_once(paper_checkpoint, prompts):
     with FakeServer(takes_ids=False) as server:
         with pytest.raises(EvalkitError, match=r"rejects every request: 400.*must be a string"):
-            answers(engine(paper_checkpoint, server.url), prompts)
+            answers(loaded(paper_checkpoint, server.url), prompts)
     assert len(server.seen) <= len(prompts)
 
 
@@ -208,16 +211,16 @@ def test_chat_with_the_exemption_of_a_task(paper_checkpoint, tokenizer):
     exempt = render(Sample("s/1", "s", "hello", ("x",), "none", 5, chat=False))
     begun = render(Sample("s/2", "s", "hello", ("x",), "none", 5, answer_prefix=" The answer"))
     with FakeServer(tokenizer=tokenizer) as server:
-        made = engine(paper_checkpoint, server.url, api="chat", max_requests=1)
-        found = answers(made, [asked, exempt, begun])
-        assert len(found) == 3
+        engine = loaded(paper_checkpoint, server.url, api="chat", max_requests=1)
+        completions = answers(engine, [asked, exempt, begun])
+        assert len(completions) == 3
         assert server.paths["/v1/chat/completions"] == 2
         assert server.seen[0]["messages"] == [{"role": "user", "content": "hello"}]
         assert server.seen[1]["prompt"] == exempt.text
         assert server.seen[2]["messages"][1] == {"role": "assistant", "content": " The answer"}
         assert server.seen[2]["continue_final_message"] is True
-        made = engine(paper_checkpoint, server.url, api="chat", chat_prefix="user")
-        answers(made, [begun])
+        engine = loaded(paper_checkpoint, server.url, api="chat", chat_prefix="user")
+        answers(engine, [begun])
         assert server.seen[3]["messages"] == [{"role": "user", "content": "hello The answer"}]
 
 
@@ -226,8 +229,8 @@ def test_chat_with_the_exemption_of_a_task(paper_checkpoint, tokenizer):
 def test_reasoning_is_read_from_either_field(paper_checkpoint, tokenizer, field, stream):
     prompt = ChatRenderer(tokenizer).render(Sample("s/0", "s", "hello", ("x",), "none", 5))
     with FakeServer(tokenizer=tokenizer, reasoning=(field, "so and so")) as server:
-        made = engine(paper_checkpoint, server.url, api="chat", stream=stream)
-        text = answers(made, [prompt])["s/0"].text
+        engine = loaded(paper_checkpoint, server.url, api="chat", stream=stream)
+        text = answers(engine, [prompt])["s/0"].text
     assert text.startswith("<think>so and so</think> w")
 
 
@@ -235,8 +238,8 @@ def test_stop_strings_are_cut_where_the_server_left_them(paper_checkpoint, token
     sample = Sample("s/0", "s", "hello", ("x",), "none", 5, stop=("STOP",))
     prompt = ChatRenderer(tokenizer).render(sample)
     with FakeServer(answer=lambda *_: [" a", " STOP", " b", " c", " d"]) as server:
-        found = answers(engine(paper_checkpoint, server.url), [prompt])["s/0"]
-    assert (found.text, found.finish_reason) == (" a ", "stop")
+        completions = answers(loaded(paper_checkpoint, server.url), [prompt])["s/0"]
+    assert (completions.text, completions.finish_reason) == (" a ", "stop")
     assert server.seen[0]["stop"] == ["STOP"]
 
 
@@ -247,16 +250,16 @@ def test_the_answers_budget_holds_behind_reasoning(paper_checkpoint, tokenizer):
     prompt = render(Sample("s/0", "s", "hello", ("x",), "none", 2))
     pieces = ["<think>", " a", " b", "</think>", " is", " the", " is", " the"]
     with FakeServer(answer=lambda *_: pieces) as server:
-        found = answers(engine(paper_checkpoint, server.url), [prompt])["s/0"]
+        completions = answers(loaded(paper_checkpoint, server.url), [prompt])["s/0"]
         assert server.seen[0]["max_tokens"] == 22
-    answer = found.text.partition("</think>")[2]
+    answer = completions.text.partition("</think>")[2]
     assert len(tokenizer.encode(answer, add_special_tokens=False)) == 2
-    assert found.finish_reason == "length"
+    assert completions.finish_reason == "length"
 
 
 def test_over_long_prompts_are_rows_and_stop_nothing(paper_checkpoint, prompts):
     with FakeServer() as server:
-        original = server._complete
+        original = server.complete
 
         async def complete(path, body, writer):
             if len(body["prompt"]) > 20:
@@ -267,12 +270,12 @@ def test_over_long_prompts_are_rows_and_stop_nothing(paper_checkpoint, prompts):
             else:
                 await original(path, body, writer)
 
-        server._complete = complete
-        found = answers(engine(paper_checkpoint, server.url), prompts)
+        server.complete = complete
+        completions = answers(loaded(paper_checkpoint, server.url), prompts)
     long = [p.sample.id for p in prompts if len(p.token_ids) > 20]
     assert len(long) > 3
-    assert {i for i, c in found.items() if c.error} == set(long)
-    assert "maximum context length" in found[long[0]].error
+    assert {i for i, c in completions.items() if c.error} == set(long)
+    assert "maximum context length" in completions[long[0]].error
 
 
 # -- keys and addresses -------------------------------------------------------------------------
@@ -286,14 +289,17 @@ def test_the_key_goes_out_and_is_never_shown(
     monkeypatch.setenv("EVAL_KEY", SECRET)
     caplog.set_level(logging.DEBUG)
     with FakeServer(key=SECRET) as server:
-        made = engine(paper_checkpoint, server.url, api_key_env="EVAL_KEY")
-        assert not any(c.error for c in answers(made, prompts[:3]).values())
-        assert SECRET not in repr(made.key) + repr(made.config) + str(vars(made)) + f"{made.key}"
+        engine = loaded(paper_checkpoint, server.url, api_key_env="EVAL_KEY")
+        assert not any(c.error for c in answers(engine, prompts[:3]).values())
+        assert (
+            SECRET
+            not in repr(engine.key) + repr(engine.config) + str(vars(engine)) + f"{engine.key}"
+        )
         wrong = tmp_path / "key"
         wrong.write_text("sk-wrong-987\n")
-        made = engine(paper_checkpoint, server.url, api_key_file=str(wrong))
+        engine = loaded(paper_checkpoint, server.url, api_key_file=str(wrong))
         with pytest.raises(EvalkitError, match="401") as caught:
-            answers(made, prompts[:3])
+            answers(engine, prompts[:3])
         # The server echoes the key it refused; neither message nor chain may hold it.
         shown = []
         error = caught.value
@@ -362,47 +368,49 @@ def interruptible():
 
 def test_ctrl_c_hands_out_what_had_come(paper_checkpoint, prompts, interruptible):
     with FakeServer(delay=0.5) as server:
-        made = engine(paper_checkpoint, server.url, max_requests=4, timeout=9)
-        stream = made.answer(ARM, None, prompts, ())
-        found = [c.sample_id for c in next(stream)]
+        engine = loaded(paper_checkpoint, server.url, max_requests=4, timeout=9)
+        stream = engine.answer(ARM, None, prompts, ())
+        completions = [c.sample_id for c in next(stream)]
         threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             while True:
-                found += [c.sample_id for c in next(stream)]
-        assert 4 <= len(found) < len(prompts)
-        assert len(found) == len(set(found))
+                completions += [c.sample_id for c in next(stream)]
+        assert 4 <= len(completions) < len(prompts)
+        assert len(completions) == len(set(completions))
         time.sleep(0.1)
         asked = len(server.seen)
         time.sleep(0.2)
         assert len(server.seen) == asked  # nothing goes on behind our back
-        rest = answers(made, prompts, done=found)
-    assert set(rest) == {p.sample.id for p in prompts} - set(found)
+        rest = answers(engine, prompts, done=completions)
+    assert set(rest) == {p.sample.id for p in prompts} - set(completions)
 
 
 def test_several_models_need_a_choice(paper_checkpoint, prompts):
     models = {"data": [{"id": "a"}, {"id": "tiny"}]}
     with FakeServer(reports={"/v1/models": models}) as server:
         with pytest.raises(EvalkitError, match=r"lists 2 models .a, tiny.: set served_model"):
-            answers(engine(paper_checkpoint, server.url), prompts[:2])
-        found = answers(engine(paper_checkpoint, server.url, served_model="tiny"), prompts[:2])
-        assert not any(c.error for c in found.values())
+            answers(loaded(paper_checkpoint, server.url), prompts[:2])
+        completions = answers(
+            loaded(paper_checkpoint, server.url, served_model="tiny"), prompts[:2]
+        )
+        assert not any(c.error for c in completions.values())
         with pytest.raises(EvalkitError, match="404"):
-            answers(engine(paper_checkpoint, server.url, served_model="b"), prompts[:2])
+            answers(loaded(paper_checkpoint, server.url, served_model="b"), prompts[:2])
 
 
 def test_an_arm_names_its_own_servers(paper_checkpoint, prompts):
-    with FakeServer() as common, FakeServer() as own:
-        made = engine(paper_checkpoint, common.url)
-        arm = ArmConfig(name="own", server={"urls": [own.url]})
-        answers(made, prompts[:3], arm)
-        assert (len(common.seen), len(own.seen)) == (0, 3)
+    with FakeServer() as common, FakeServer() as arm_server:
+        engine = loaded(paper_checkpoint, common.url)
+        arm = ArmConfig(name="own", server={"urls": [arm_server.url]})
+        answers(engine, prompts[:3], arm)
+        assert (len(common.seen), len(arm_server.seen)) == (0, 3)
     with pytest.raises(EvalkitError, match="arm arm: no server"):
-        answers(engine(paper_checkpoint), prompts[:1])
+        answers(loaded(paper_checkpoint), prompts[:1])
 
 
 def test_extra_fields_go_with_every_request(paper_checkpoint, prompts):
     with FakeServer() as server:
-        answers(engine(paper_checkpoint, server.url, extra_body={"ignore_eos": True}), prompts[:2])
+        answers(loaded(paper_checkpoint, server.url, extra_body={"ignore_eos": True}), prompts[:2])
         assert all(body["ignore_eos"] is True for body in server.seen)
 
 

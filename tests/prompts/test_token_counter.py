@@ -170,8 +170,8 @@ def test_normalisers_that_bring_spaces_together_are_not_cut():
     """``a \u0301 b`` has two spaces side by side once the accent is stripped."""
     strips = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
     assert TokenCounter.of(byte_level(normalizer=strips)) is None
-    for kept in (normalizers.NFC(), normalizers.Sequence([normalizers.NFKC()])):
-        assert TokenCounter.of(byte_level(normalizer=kept)) is not None
+    for normalizer in (normalizers.NFC(), normalizers.Sequence([normalizers.NFKC()])):
+        assert TokenCounter.of(byte_level(normalizer=normalizer)) is not None
 
 
 def test_words_that_are_not_alike_everywhere_are_not_cut():

@@ -404,9 +404,9 @@ def test_help_imports_nothing_heavy():
 def test_schedule_of_a_deepseek_v4_configuration(tmp_path, capsys):
     import transformers
 
-    from tests.dsa.tiny import _v4
+    from tests.dsa.tiny import v4_options
 
-    options = _v4(8) | {"num_hidden_layers": 43, "layer_types": None}
+    options = v4_options(8) | {"num_hidden_layers": 43, "layer_types": None}
     options["compress_ratios"] = [0, 0] + [4, 128] * 20 + [4]
     transformers.DeepseekV4Config(**options).save_pretrained(tmp_path)
     assert evalkit("schedule", tmp_path, "--retention", "1/2") == 0

@@ -75,7 +75,7 @@ class FakeServer(Served):
         self.seen.append(body)
         if self.delay:
             await self._wait(body)
-        await self._complete(request.path, body, writer)
+        await self.complete(request.path, body, writer)
         return True
 
     async def _wait(self, body: dict[str, Any]) -> None:
@@ -90,11 +90,11 @@ class FakeServer(Served):
     def _report(self, path: str) -> bytes:
         if path == "/v1/models" and path not in self.reports:
             return response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
-        found = self.reports.get(path)
-        if found is None:
+        report = self.reports.get(path)
+        if report is None:
             return response({"detail": "Not Found"}, 404)
-        found = found() if callable(found) else found
-        return response(found.encode() if isinstance(found, str) else found)
+        report = report() if callable(report) else report
+        return response(report.encode() if isinstance(report, str) else report)
 
     def _count(self, body: dict[str, Any]) -> int:
         prompt = body.get("prompt")
@@ -102,7 +102,7 @@ class FakeServer(Served):
             return sum(len(m["content"]) for m in body["messages"])
         return len(self.tokenizer.encode(prompt)) if isinstance(prompt, str) else len(prompt)
 
-    async def _complete(self, path: str, body: dict[str, Any], writer: Any) -> None:
+    async def complete(self, path: str, body: dict[str, Any], writer: Any) -> None:
         prompt = body.get("prompt", body.get("messages"))
         if isinstance(body.get("prompt"), list) and not self.takes_ids:
             writer.write(response({"detail": "prompt must be a string."}, 400))

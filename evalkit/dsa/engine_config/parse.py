@@ -97,25 +97,26 @@ def read_settings(
 ) -> EffectiveSchedule:
     """See `evalkit.dsa.engine_config.export.read`."""
     ids = tuple(range(layers)) if isinstance(layers, int) else tuple(layers)
-    own = native or ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
+    full = ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
     fields, filled_by = in_force(engine, row, settings, overrides, len(ids))
-    given: dict[Source, JsonValue] = {s: fields.get(field_name(row, s)) for s in _SOURCES}
+    values: dict[Source, JsonValue] = {s: fields.get(field_name(row, s)) for s in _SOURCES}
     if filled_by and "types" not in row.reads:
-        given["types"] = None
-    set_here = [field_name(row, source) for source, value in given.items() if value is not None]
+        values["types"] = None
+    present = [field_name(row, source) for source, value in values.items() if value is not None]
     if not row.reads:
-        ignored = [f"{field} is ignored: {row.title}" for field in set_here]
-        return EffectiveSchedule(own, "the checkpoint", tuple(ignored))
-    if row.gate == "required" and not fields.get("use_index_cache") and given["types"] is None:
-        off = [f"{field} is ignored: use_index_cache is not set" for field in set_here]
-        return EffectiveSchedule(own, "use_index_cache is off", tuple(off))
+        ignored = [f"{field} is ignored: {row.title}" for field in present]
+        return EffectiveSchedule(native or full, "the checkpoint", tuple(ignored))
+    if row.gate == "required" and not fields.get("use_index_cache") and values["types"] is None:
+        ignored = [f"{field} is ignored: use_index_cache is not set" for field in present]
+        return EffectiveSchedule(native or full, "use_index_cache is off", tuple(ignored))
     warnings: list[str] = []
-    if row.gate == "documented" and set_here and not fields.get("use_index_cache"):
+    if row.gate == "documented" and present and not fields.get("use_index_cache"):
         warnings.append("use_index_cache is not set; the documentation asks for it")
     for source in row.reads:
-        if given[source] is None or (source == "cli" and _whole(given[source], "cli_factor") <= 1):
+        value = values[source]
+        if value is None or (source == "cli" and _whole(value, "cli_factor") <= 1):
             continue
-        letters, more = _letters(engine, row, len(ids), source, given[source], fields)
+        letters, more = _letters(engine, row, len(ids), source, value, fields)
         schedule = ReuseSchedule.from_pattern(letters, layers=ids)
         decided_by = field_name(row, source)
         warnings += [*more, *_overruled(engine, row, schedule, source, overrides or {})]
@@ -126,9 +127,8 @@ def read_settings(
         letters = frequency_pattern(engine, row, len(ids), row.fixed_freq, None)
         return EffectiveSchedule(ReuseSchedule.from_pattern(letters, layers=ids), "built in", ())
     if row.overrides == "after class" and fields.get("model_type"):
-        own = ReuseSchedule.from_pattern("F" * len(ids), layers=ids)
-        return EffectiveSchedule(own, "its default", (*warnings, *_lacking(own, native)))
-    return EffectiveSchedule(own, "the checkpoint", tuple(warnings))
+        return EffectiveSchedule(full, "its default", (*warnings, *_lacking(full, native)))
+    return EffectiveSchedule(native or full, "the checkpoint", tuple(warnings))
 
 
 def _overruled(
@@ -155,13 +155,7 @@ def _overruled(
 def _lacking(schedule: ReuseSchedule, native: ReuseSchedule | None) -> Iterator[str]:
     if native is None or native.layer_ids != schedule.layer_ids:
         return
-    ids = [
-        str(layer)
-        for layer, full, own in zip(
-            schedule.layer_ids, schedule.computes, native.computes, strict=True
-        )
-        if full and not own
-    ]
+    ids = [str(schedule.layer_ids[i]) for i in schedule.full_layers if not native.computes[i]]
     if ids:
         more = " …" if len(ids) > 6 else ""
         yield f"layers {', '.join(ids[:6])}{more} run full and have no indexer in this checkpoint"

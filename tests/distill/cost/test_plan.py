@@ -11,7 +11,7 @@ from distill.config.train import DistillConfig
 from distill.cost.whole_model import ADAM, estimate, report_lines
 from distill.errors import DistillError
 from distill.models.sizes import meta_model, sizes_of
-from tests.dsa.tiny import _v4
+from tests.dsa.tiny import v4_options
 
 
 def recipe(**fields):
@@ -45,7 +45,7 @@ def test_counts_are_those_of_the_real_model(v32):
 def test_glm_and_v4_have_sizes():
     sizes, _ = sizes_of(meta_model(GlmMoeDsaConfig(num_hidden_layers=4)))
     assert sizes.indexer == 9_371_904  # 9.37 M
-    sizes, native = sizes_of(meta_model(DeepseekV4Config(**_v4(8))))
+    sizes, native = sizes_of(meta_model(DeepseekV4Config(**v4_options(8))))
     assert sizes.ratio == 4
     assert native.layer_ids == (2, 4, 6)
 
