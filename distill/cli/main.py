@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from distill.cli import data, export, layerwise, oracle, plan, retrofit, search, train
+from evalkit.core.command_line import command_line
 from evalkit.core.console import run_command
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Train the indexers of the full layers of an index-reuse schedule, and nothing else.",
+app = command_line(
+    "Train the indexers of the full layers of an index-reuse schedule, and nothing else."
 )
 for command in (
     train.train,

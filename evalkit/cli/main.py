@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from evalkit.cli import bench, check, data, exchange, overlap, power, report, run, schedule, tasks
+from evalkit.core.command_line import command_line
 from evalkit.core.console import run_command
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="What does index reuse cost in quality? Paired evaluation of DeepSeek Sparse Attention.",
+app = command_line(
+    "What does index reuse cost in quality? Paired evaluation of DeepSeek Sparse Attention."
 )
 app.command()(run.run)
 app.command()(run.score)
