@@ -8,7 +8,7 @@ import yaml
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl
-from evalkit.core.records import RunRecord, ScoreRow
+from evalkit.core.records import RunRecord, SampleRow, ScoreRow
 from evalkit.exporters import export
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
@@ -122,7 +122,7 @@ def generated(tmp_path, scores):
         }
         for item in items
     ]
-    store.add_samples("full", rows)
+    store.add_samples("full", [SampleRow.parse(row) for row in rows])
     store.write_scores(
         "full",
         [ScoreRow(f"{task}/{i}", task, "set_f1", s, "x") for i, s in enumerate(scores)],
