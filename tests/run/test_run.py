@@ -460,7 +460,7 @@ class Echo:
 def test_samples_that_are_asked_twice(tmp_path, checkpoint, monkeypatch):
     from evalkit.config.run import RunConfig
     from evalkit.run import runner
-    from evalkit.run.plan import Plan
+    from evalkit.run.plan import RunPlan
     from evalkit.run.scoring import score_run
 
     engine = Echo()
@@ -472,7 +472,7 @@ def test_samples_that_are_asked_twice(tmp_path, checkpoint, monkeypatch):
             "arms": [{"name": "a"}],
         }
     )
-    todo = Plan(config, (TwoCalls(),), {"a": str(checkpoint)}, None)
+    todo = RunPlan(config, (TwoCalls(),), {"a": str(checkpoint)}, None)
     store = RunStore(tmp_path)
     runner.run(todo, store)
     assert engine.asked[:3] == ["Think 0.", "Think 1.", "Think 2."]
