@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
+from evalkit.stats.arm_decisions import arm_decisions
+from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.comparison import MACRO, Comparison, Options, Row
+from evalkit.stats.decision import Decision
 from evalkit.stats.join import ArmScores, Table, common, table
-from evalkit.stats.methods import paired_arms
+from evalkit.stats.methods import AUTO_BOUNDS, paired_arms
 from evalkit.stats.multiplicity import ADJUSTMENTS
 from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
 
@@ -49,7 +52,11 @@ def compare(
         for position, name in enumerate(names, start=1):
             by_arm[name] = _rows(base, tables[name], ids, results, position)
     rows = _adjusted([row for name in tables for row in by_arm[name]], options)
-    judged = [_judged(row, options) for row in rows]
+    if options.verdicts == "bounds":
+        decisions = arm_decisions(base, tables, options)
+        judged = [_decided(row, decisions.get((row.arm, row.task))) for row in rows]
+    else:
+        judged = [_judged(row, options) for row in rows]
     return Comparison((*_baseline_rows(base), *judged), baseline, options.signature())
 
 
@@ -72,9 +79,15 @@ def _results(base: Table, others: Sequence[Table], options: Options) -> ArmResul
         clusters=base.clusters,
         confidence=options.confidence,
         n_resamples=options.n_resamples,
-        method=options.method,
+        method=_method(options),
         seed=options.seed,
     )
+
+
+def _method(options: Options) -> str:
+    """The interval of the table: beside verdicts that rest on bounds, ``"auto"`` means another."""
+    by_bounds = options.verdicts == "bounds" and options.method == "auto"
+    return AUTO_BOUNDS if by_bounds else options.method
 
 
 def _rows(
@@ -161,6 +174,23 @@ def _judged(row: Row, options: Options) -> Row:
     notes = [*row.notes, *(text for text in (note, row.result.caution) if text)]
     both = equivalent(row.result.low, row.result.high, margin)
     return replace(row, verdict=decided, equivalent=both, notes=tuple(notes))
+
+
+def _decided(row: Row, decision: Decision | None) -> Row:
+    """A row with the verdict that rests on bounds; the baseline's repeat has none."""
+    if row.result is None or decision is None:
+        return row
+    notes = [str(reason) for reason in decision.reasons]
+    if row.result.method in BOOTSTRAPS and row.result.caution:
+        notes.append(row.result.caution)
+    both = decision.verdict.acceptable and decision.evidence.excludes_gain(decision.margin)
+    return replace(
+        row,
+        verdict=decision.verdict,
+        equivalent=both,
+        notes=(*row.notes, *notes),
+        decision=decision,
+    )
 
 
 def _mean(values: Sequence[float] | NDArray[np.float64]) -> float:

@@ -20,10 +20,13 @@ from evalkit.stats.inputs import (
     split,
 )
 from evalkit.stats.newcombe import newcombe_arms
+from evalkit.stats.one_sided import bound_result, is_clustered, is_right_wrong, valid_test
 from evalkit.stats.result import SPANNING, PairedResult, join
 from evalkit.stats.score_interval import closed_form
+from evalkit.stats.trinomial import PairedCounts
 
-METHODS = ("auto", "score", "t", "newcombe", *BOOTSTRAPS)
+METHODS = ("auto", "score", "t", "exact", "gaffke", "newcombe", *BOOTSTRAPS)
+AUTO_BOUNDS = "auto (bounds)"  # `table_method`, for comparisons whose verdicts rest on bounds
 
 # What docs/statistics.md's coverage table supports, by situation.
 DEFAULT_METHODS = {
@@ -96,7 +99,7 @@ def paired_arms(
     seed: int = 0,
 ) -> ArmResults:
     """`paired_difference` of every arm against one; see `paired_bootstrap_arms`."""
-    if method not in METHODS:
+    if method not in (*METHODS, AUTO_BOUNDS):
         raise EvalkitError(f"method {method!r}: known are {', '.join(METHODS)}")
     if method in BOOTSTRAPS:
         return paired_bootstrap_arms(
@@ -136,15 +139,34 @@ def situation(arm: int, parts: Sequence[Stratum]) -> str:
     return "right/wrong scores" if steps < 1e-12 else "graded scores"
 
 
+def table_method(arm: int, parts: Sequence[Stratum]) -> str:
+    """The interval of the table beside verdicts that rest on bounds.
+
+    For right/wrong scores the bounds themselves, but for macro averages of unequal tasks, and for
+    graded scores, the score interval: it says what losses of the kinds seen allow.
+    """
+    if not is_right_wrong(parts, arm):
+        return "score"
+    if isinstance(valid_test(parts, arm), PairedCounts):
+        return "exact"
+    return "gaffke" if is_clustered(parts) else "score"
+
+
 def _closed(
     arms: int, parts: list[Stratum], method: str, confidence: float, *, by_task: bool
 ) -> ArmResults:
+    def name(arm: int, some: Sequence[Stratum]) -> str:
+        if method == AUTO_BOUNDS:
+            return table_method(arm, some)
+        return default_method(situation(arm, some)) if method == "auto" else method
+
     def results(some: Sequence[Stratum]) -> tuple[PairedResult, ...]:
-        names = [
-            default_method(situation(arm, some)) if method == "auto" else method
+        return tuple(
+            closed_form(arm, some, name(arm, some), confidence)
+            if name(arm, some) in ("score", "t")
+            else bound_result(arm, some, name(arm, some), confidence)
             for arm in range(arms)
-        ]
-        return tuple(closed_form(arm, some, names[arm], confidence) for arm in range(arms))
+        )
 
     strata = {part.label: results([part]) for part in parts} if by_task else {}
     return ArmResults(results(parts), strata)

@@ -159,7 +159,7 @@ def test_clusters_never_narrow_the_score_interval():
     assert clustered.p_value == plain.p_value
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("exact", "gaffke")])
 def test_degenerate_input_has_defined_answers(method: str):
     one = paired_difference([1.0], [0.0], method=method)
     if method != "newcombe":
