@@ -61,17 +61,28 @@ class Judge:
         self.seen: dict[bytes, Outcome] = {}
 
     def outcome(
-        self, d: Floats, failed: tuple[Floats, Floats] | None = None, *, beside: bool = True
+        self,
+        d: Floats,
+        failed: tuple[Floats, Floats] | None = None,
+        again: Floats | None = None,
+        *,
+        beside: bool = True,
     ) -> Outcome:
         """The comparison of one data set of differences, with the older intervals beside it."""
-        if not self.situation.binary or failed is not None:
-            return self._compared(d, failed, beside)
+        if not self.situation.binary or failed is not None or again is not None:
+            return self._compared(d, failed, beside, again)
         key = counts(d, self.situation.layout) + bytes([beside])
         if key not in self.seen:
             self.seen[key] = self._compared(d, failed, beside)
         return self.seen[key]
 
-    def _compared(self, d: Floats, failed: tuple[Floats, Floats] | None, beside: bool) -> Outcome:
+    def _compared(
+        self,
+        d: Floats,
+        failed: tuple[Floats, Floats] | None,
+        beside: bool,
+        again: Floats | None = None,
+    ) -> Outcome:
         arm, base = np.minimum(1.0, 1.0 + d), np.minimum(1.0, 1.0 - d)
         errors: tuple[list[bool], list[bool]] = ([], [])
         if failed is not None:
@@ -81,7 +92,12 @@ class Judge:
             name: ArmScores(self.ids, self.tasks, scores.tolist(), self.labels, bad)
             for name, scores, bad in (("base", base, errors[1]), ("arm", arm, errors[0]))
         }
-        options = Options(margin=self.margin, verdicts="bounds")
+        options = Options(margin=self.margin, verdicts="bounds", repeat="again")
+        if again is not None:  # both differences start from the first run
+            base = np.where(d < 0, 1.0, np.where(d > 0, 0.0, again <= 0)).astype(float)
+            arm = base + d
+            scores = {"base": base, "arm": arm, "again": base + again}
+            arms = {n: ArmScores(self.ids, self.tasks, s.tolist()) for n, s in scores.items()}
         row = compare(arms, "base", options).row("arm", MACRO)
         if not beside:
             return Outcome(row, None, None)
@@ -136,7 +152,8 @@ def evaluate(situation: Situation, args: argparse.Namespace) -> list[str]:
     for done in range(0, args.datasets, BATCH):
         for d in situation.at_margin(rng, min(BATCH, args.datasets)):
             failed = fail(rng, d, situation.failures)
-            found = judge.outcome(d, failed, beside=done < args.textbook)
+            again = None if situation.repeat is None else situation.repeat(rng, d)
+            found = judge.outcome(d, failed, again, beside=done < args.textbook)
             result, verdict = found.row.result, found.row.verdict
             assert result is not None
             width = result.high - result.low

@@ -44,6 +44,7 @@ class Situation:
         binary: whether all differences are -1, 0 or 1.
         failures: shares of the answers of the arm and the baseline that fail, and whether the
             failing ones are those that the arm loses.
+        repeat: draws the baseline's second run minus its first, or None where it was run once.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Situation:
     textbook: str = "score"
     binary: bool = True
     failures: tuple[float, float, bool] = field(default=(0.0, 0.0, False))
+    repeat: Callable[[np.random.Generator, Floats], Floats] | None = None
 
 
 # --- differences ---------------------------------------------------------------------------------
@@ -187,6 +189,7 @@ def situations() -> Iterator[Situation]:
     yield from haystacks()
     yield from macros()
     yield from failures()
+    yield from drift()
 
 
 def single_right_wrong() -> Iterator[Situation]:
@@ -343,6 +346,37 @@ def failures() -> Iterator[Situation]:
             right_wrong(layout, 0.01, 0.01),
             failures=(arm, base, hiding),
         )
+
+
+def drift() -> Iterator[Situation]:
+    """A baseline run twice; the arm's own run drifted as far as the second, half as far, or not."""
+    layout, margin, churn = one_task(500), 0.05, 0.02
+    for drifted in (0.0, 0.03, -0.03):
+        for share in (0.0, 0.5, 1.0) if drifted else (0.0,):
+            loss = churn + margin - share * drifted  # as measured against the first run
+            up, down = churn + max(0.0, drifted), churn + max(0.0, -drifted)
+            yield Situation(
+                f"n 500, second run {100 * drifted:+g} points, {share:g} of it in the arm",
+                layout,
+                margin,
+                right_wrong(layout, churn, loss),
+                None,
+                repeat=second_run(up / (1.0 - loss), down / (1.0 - churn)),
+            )
+
+
+def second_run(gain: float, loss: float) -> Callable[[np.random.Generator, Floats], Floats]:
+    """Second run of the baseline minus the first, beside an arm minus the first of -1, 0, 1.
+
+    Gains are possible only where the first run was wrong, so not where the arm lost.
+    """
+
+    def draw(rng: np.random.Generator, d: Floats) -> Floats:
+        gained = (d >= 0.0) & (rng.random(d.shape) < gain)
+        lost = (d <= 0.0) & ~gained & (rng.random(d.shape) < loss)
+        return gained.astype(float) - lost
+
+    return draw
 
 
 def _share(value: float) -> str:

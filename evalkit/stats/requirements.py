@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
+
 from evalkit.stats.closed_form_intervals import critical_z, tango_score
 from evalkit.stats.gaffke import BoundedUnits, solve_p
-from evalkit.stats.inputs import Stratum
+from evalkit.stats.inputs import Floats, Stratum
 from evalkit.stats.one_sided import (
     OneSidedTest,
     ValidTest,
@@ -22,6 +24,7 @@ from evalkit.stats.trinomial import PairedCounts, trinomial_p
 from evalkit.stats.verdict import MoreUnits, Reason, SmallTasks, UnseenLosses
 
 AnyTest = TypeVar("AnyTest", bound=OneSidedTest)
+LEVELS = 65  # values that more are rounded to where a number of samples is sought
 MOST_GROWTH = 1e4  # more samples than this times those at hand are "no number"
 
 
@@ -66,7 +69,11 @@ def least_growth(test: ValidTest, null: float, alpha: float) -> float:
             return least_equal_pairs(-null, alpha) / test.n
         score = tango_score(test.gains, test.losses, test.n, null)
         return (critical_z(1.0 - 2.0 * alpha) / score) ** 2
-    return _solve(lambda factor: _scaled(test, factor).p(null), alpha)
+    coarse = _coarse(test)
+    return _solve(
+        lambda factor: BoundedUnits(coarse.values, coarse.counts * factor, coarse.largest).p(null),
+        alpha,
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -87,8 +94,18 @@ def _solve(p: Callable[[float], float], alpha: float) -> float:
     return math.exp(-found)
 
 
-def _scaled(test: BoundedUnits, factor: float) -> BoundedUnits:
-    return BoundedUnits(test.values, test.counts * factor, test.largest)
+def _coarse(test: BoundedUnits) -> BoundedUnits:
+    """The same mean with at most `LEVELS` values: each is shared out between its neighbors."""
+    low, high = float(test.values.min()), float(test.values.max())
+    if len(test.values) <= LEVELS:
+        return test
+    place = (test.values - low) / (high - low) * (LEVELS - 1)
+    below = np.minimum(place.astype(np.int64), LEVELS - 2)
+    above = (place - below) * test.counts
+    counts: Floats = np.bincount(below, test.counts - above, LEVELS).astype(np.float64)
+    counts += np.bincount(below + 1, above, LEVELS)
+    there = counts > 0.0
+    return BoundedUnits(np.linspace(low, high, LEVELS)[there], counts[there], test.largest)
 
 
 def _side(test: AnyTest, margin: float) -> tuple[AnyTest | None, float]:
