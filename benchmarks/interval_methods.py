@@ -1,11 +1,11 @@
 # ruff: noqa: E402  (the number of threads is set before NumPy loads)
-"""Coverage of the nominal 95 % intervals and size of the tests, by simulation.
+"""Coverage of the older interval methods and size of the tests, by simulation.
 
-    python benchmarks/coverage.py --seed 0
+    python benchmarks/interval_methods.py --seed 0 --n 50 200
 
 For every situation and n, data sets are drawn whose true difference is known; a method covers
 when its interval holds it. Size is the share of p-values <= 0.05 where the true difference is 0.
-Prints two Markdown tables (those of docs/statistics.md). Closed-form methods see `--datasets`
+Prints two Markdown tables. Closed-form methods see `--datasets`
 data sets, bootstraps `--bootstraps` of them with `--resamples` resamples each, sign flips 1,000.
 """
 
@@ -27,7 +27,9 @@ from interval_situations import Floats, Ints, Layout, Situation, situations
 from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.closed_form_intervals import newcombe_paired
 from evalkit.stats.inputs import split
-from evalkit.stats.methods import paired_arms
+from evalkit.stats.macro_bootstrap import Choices, draw
+from evalkit.stats.macro_bootstrap import results as bootstrap_results
+from evalkit.stats.score_interval import closed_form
 from evalkit.stats.significance import mcnemar, sign_flip_parts
 
 BATCH = 250
@@ -74,20 +76,16 @@ def evaluate(
 def intervals(
     d: Floats, layout: Layout, methods: list[str], resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """[data sets, (low, high, p)] by method; data sets are arms, so they share resamples."""
-    matrix = np.vstack([np.full(d.shape[1], 0.5), 0.5 + d / 2])
+    """[data sets, (low, high, p)] by method; data sets are rows, so they share resamples."""
+    parts = split(d, layout.strata, layout.clusters)
     found = {}
     for method in methods:
-        results = paired_arms(
-            matrix,
-            0,
-            strata=layout.strata,
-            clusters=layout.clusters,
-            method=method,
-            n_resamples=max(1, resamples),
-            seed=seed,
-        ).overall[1:]
-        found[method] = np.array([[2 * r.low, 2 * r.high, r.p_value] for r in results])
+        if method in BOOTSTRAPS:
+            draws = [draw(part, resamples, method, seed) for part in parts]
+            rows = bootstrap_results(parts, draws, Choices(method, 0.95, resamples))
+        else:
+            rows = tuple(closed_form(arm, parts, method, 0.95) for arm in range(len(d)))
+        found[method] = np.array([[r.low, r.high, r.p_value] for r in rows])
     return found
 
 
@@ -140,7 +138,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="situations whose name holds this")
     args = parser.parse_args()
     sizes = []
-    print(f"Command: python benchmarks/coverage.py {' '.join(sys.argv[1:])}\n")
+    print(f"Command: python benchmarks/interval_methods.py {' '.join(sys.argv[1:])}\n")
     print(f"| situation | n | {' | '.join(INTERVALS)} |")
     print("|---|---:|" + "---:|" * len(INTERVALS))
     for situation in situations():

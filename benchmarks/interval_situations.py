@@ -1,4 +1,4 @@
-"""Simulated data sets with a known difference, for coverage.py: the situations of the field."""
+"""Simulated data sets with a known difference, for interval_methods.py."""
 
 from __future__ import annotations
 

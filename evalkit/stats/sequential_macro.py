@@ -23,7 +23,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.stats.decision import Views, weigh
 from evalkit.stats.inputs import Floats, split
 from evalkit.stats.one_sided import valid_test
-from evalkit.stats.stopping import SequentialVerdict, sequential_verdicts
+from evalkit.stats.stopping import SequentialVerdict, sequential_decision, sequential_verdicts
 from evalkit.stats.verdict import UNDECIDED, Verdict, verdict
 
 
@@ -144,5 +144,19 @@ def _mean_of_ends(
 
 def _agreed(tasks: Mapping[str, DrawnTask], margin: float, question: str, alpha: float) -> str:
     """The verdict that every task's sequence gives against the average's margin."""
-    words = {_state(task, margin, question, alpha).verdict for task in tasks.values()}
+    words = {_word(task, margin, question, alpha) for task in tasks.values()}
     return words.pop() if len(words) == 1 else UNDECIDED
+
+
+def _word(task: DrawnTask, margin: float, question: str, alpha: float) -> str:
+    if task.whole and question == "benchmark":
+        delta = math.fsum(task.differences) / task.size
+        return verdict(delta, delta, margin)
+    return sequential_decision(
+        task.differences,
+        margin,
+        task.size,
+        question,
+        clusters=list(task.clusters) or None,
+        confidence=1.0 - 2.0 * alpha,
+    )[0]

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from evalkit.core.errors import EvalkitError
 from evalkit.stats.confidence_sequence import (
     checked,
-    confidence_sequence,
     first_refuted,
     log_capital,
+    sequence_ends,
 )
 from evalkit.stats.inputs import Floats
 from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict
@@ -130,8 +130,8 @@ def sequential_verdicts(
         decided, at = UNDECIDED, None
         if len(values):
             decided, at = _decide(values, -margin / bound, population, confidence)
-            lows, highs = confidence_sequence(values, size=population, confidence=confidence)
-            low, high = max(-1.0, bound * float(lows[-1])), min(1.0, bound * float(highs[-1]))
+            low, high = sequence_ends(values, size=population, confidence=confidence)
+            low, high = max(-1.0, bound * low), min(1.0, bound * high)
         count = None if at is None else int(ends[at])
         delta = math.fsum(d) / len(d)
         p_values = _anytime_p_values(values, [-margin / bound, 0.0], population, confidence)
