@@ -26,8 +26,9 @@ from interval_situations import Floats, Ints, Layout, Situation, situations
 
 from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.closed_form_intervals import newcombe_paired
+from evalkit.stats.design import IntervalOptions
 from evalkit.stats.inputs import split
-from evalkit.stats.macro_bootstrap import Choices, draw
+from evalkit.stats.macro_bootstrap import draw
 from evalkit.stats.macro_bootstrap import results as bootstrap_results
 from evalkit.stats.score_interval import closed_form
 from evalkit.stats.significance import mcnemar, sign_flip_parts
@@ -81,8 +82,9 @@ def intervals(
     found = {}
     for method in methods:
         if method in BOOTSTRAPS:
-            draws = [draw(part, resamples, method, seed) for part in parts]
-            rows = bootstrap_results(parts, draws, Choices(method, 0.95, resamples))
+            options = IntervalOptions(method, 0.95, resamples, seed)
+            draws = [draw(part, options) for part in parts]
+            rows = bootstrap_results(parts, draws, options)
         else:
             rows = tuple(closed_form(arm, parts, method, 0.95) for arm in range(len(d)))
         found[method] = np.array([[r.low, r.high, r.p_value] for r in rows])

@@ -15,6 +15,7 @@ from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.comparison import MACRO, Comparison, Options, Row
 from evalkit.stats.decision import Decision
+from evalkit.stats.design import Design, IntervalOptions
 from evalkit.stats.join import ArmScores, Table, common, table
 from evalkit.stats.methods import AUTO_BOUNDS, paired_arms
 from evalkit.stats.multiplicity import ADJUSTMENTS
@@ -75,12 +76,8 @@ def _results(base: Table, others: Sequence[Table], options: Options) -> ArmResul
     return paired_arms(
         np.stack([base.scores, *(other.scores for other in others)]),
         0,
-        strata=base.tasks,
-        clusters=base.clusters,
-        confidence=options.confidence,
-        n_resamples=options.n_resamples,
-        method=_method(options),
-        seed=options.seed,
+        Design(base.tasks, base.clusters),
+        IntervalOptions(_method(options), options.confidence, options.n_resamples, options.seed),
     )
 
 

@@ -10,15 +10,8 @@ from numpy.typing import ArrayLike
 from evalkit.core.errors import EvalkitError
 from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.bootstrap import ArmResults, paired_bootstrap_arms
-from evalkit.stats.closed_form_intervals import critical_z
-from evalkit.stats.inputs import (
-    Labels,
-    Stratum,
-    clusters_span_strata,
-    pair,
-    score_matrix,
-    split,
-)
+from evalkit.stats.design import Design, IntervalOptions
+from evalkit.stats.inputs import Labels, Stratum, pair, score_matrix
 from evalkit.stats.newcombe import newcombe_arms
 from evalkit.stats.one_sided import bound_result, is_clustered, is_right_wrong, valid_test
 from evalkit.stats.result import SPANNING, PairedResult, join
@@ -74,58 +67,37 @@ def paired_difference(
 
     The other arguments and the errors are those of `paired_bootstrap`.
     """
-    return paired_arms(
-        pair(a, b),
-        0,
-        strata=strata,
-        clusters=clusters,
-        confidence=confidence,
-        n_resamples=n_resamples,
-        method=method,
-        seed=seed,
-    ).overall[1]
+    options = IntervalOptions(method, confidence, n_resamples, seed)
+    return paired_arms(pair(a, b), 0, Design(strata, clusters), options).overall[1]
 
 
 def paired_arms(
     scores: ArrayLike,
     baseline: int,
-    *,
-    strata: Labels | None = None,
-    clusters: Labels | None = None,
-    keys: Labels | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10000,
-    method: str = "auto",
-    seed: int = 0,
+    design: Design | None = None,
+    options: IntervalOptions | None = None,
 ) -> ArmResults:
     """`paired_difference` of every arm against one; see `paired_bootstrap_arms`."""
+    design, options = design or Design(), options or IntervalOptions()
+    method = options.method
     if method not in (*METHODS, AUTO_BOUNDS):
         raise EvalkitError(f"method {method!r}: known are {', '.join(METHODS)}")
     if method in BOOTSTRAPS:
-        return paired_bootstrap_arms(
-            scores,
-            baseline,
-            strata=strata,
-            clusters=clusters,
-            keys=keys,
-            confidence=confidence,
-            n_resamples=n_resamples,
-            method=method,
-            seed=seed,
-        )
-    critical_z(confidence)
+        return paired_bootstrap_arms(scores, baseline, design, options)
+    options.check()
     matrix = score_matrix(scores)
     if not 0 <= baseline < len(matrix):
         raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    parts = split(matrix - matrix[baseline], strata, clusters, keys)
+    parts = design.split(matrix - matrix[baseline])
     if method == "newcombe":
-        results = newcombe_arms(matrix, baseline, strata, parts, confidence)
+        found = newcombe_arms(matrix, baseline, design.strata, parts, options.confidence)
     else:
-        results = _closed(len(matrix), parts, method, confidence, by_task=strata is not None)
-    if clusters_span_strata(strata, clusters):
-        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in results.overall)
-        return replace(results, overall=overall)
-    return results
+        by_task = design.strata is not None
+        found = _closed(len(matrix), parts, method, options.confidence, by_task=by_task)
+    if design.spanning:
+        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in found.overall)
+        return replace(found, overall=overall)
+    return found
 
 
 def situation(arm: int, parts: Sequence[Stratum]) -> str:

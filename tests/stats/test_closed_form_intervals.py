@@ -14,6 +14,8 @@ from scipy import stats as sps
 
 from evalkit.core.errors import EvalkitError
 from evalkit.stats import (
+    Design,
+    IntervalOptions,
     default_method,
     mcnemar,
     newcombe_paired,
@@ -218,10 +220,10 @@ def test_other_arms_change_no_result(method: str):
     rng = np.random.default_rng(2)
     matrix = (rng.random((5, 90)) < 0.8).astype(float)
     strata = np.arange(90) % 3
-    options = {"strata": strata, "method": method, "n_resamples": 500}
-    together = paired_arms(matrix, 0, **options)
+    choices = Design(strata), IntervalOptions(method, n_resamples=500)
+    together = paired_arms(matrix, 0, *choices)
     for arm in range(1, 5):
-        alone = paired_arms(matrix[[0, arm]], 0, **options)
+        alone = paired_arms(matrix[[0, arm]], 0, *choices)
         assert alone.overall[1] == together.overall[arm]
         assert alone.strata["2"][1] == together.strata["2"][arm]
 

@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from evalkit.stats import paired_arms
+from evalkit.stats import Design, IntervalOptions, paired_arms
 from tests.paths import ROOT
 
 
-def share_covered(d: np.ndarray, truth: float, **options: object) -> float:
+def share_covered(d: np.ndarray, truth: float, design: Design | None = None, **options) -> float:
     matrix = np.vstack([np.full(d.shape[1], 0.5), 0.5 + d / 2])
-    results = paired_arms(matrix, 0, **options).overall[1:]
+    results = paired_arms(matrix, 0, design, IntervalOptions(**options)).overall[1:]
     return float(
         np.mean([2 * r.low <= truth + 1e-9 and 2 * r.high >= truth - 1e-9 for r in results])
     )
@@ -42,7 +42,8 @@ def test_five_clusters(method: str):
     sets = 1000
     clusters = np.repeat(np.arange(5), [12, 16, 20, 24, 28])
     d = rng.normal(0, 0.1, (sets, 5))[:, clusters] + rng.normal(0, 0.1, (sets, 100))
-    covered = share_covered(d.clip(-1, 1), 0.0, clusters=clusters, method=method, n_resamples=500)
+    design = Design(clusters=clusters)
+    covered = share_covered(d.clip(-1, 1), 0.0, design, method=method, n_resamples=500)
     assert (covered > 0.93) if method == "auto" else (covered < 0.9)
 
 
@@ -53,7 +54,7 @@ def test_macro_average_of_unequal_tasks():
     loss = np.array([0.02, 0.05, 0.1, 0.0, 0.2])[strata]
     u = rng.random((2000, len(strata)))
     d = np.where(u < loss + 0.02, -1.0, np.where(u > 0.98, 1.0, 0.0))
-    covered = share_covered(d, -np.mean([0.02, 0.05, 0.1, 0.0, 0.2]), strata=strata)
+    covered = share_covered(d, -np.mean([0.02, 0.05, 0.1, 0.0, 0.2]), Design(strata))
     assert 0.935 < covered < 0.975
 
 
