@@ -19,6 +19,7 @@ from evalkit.stats.design import Design, IntervalOptions
 from evalkit.stats.join import ArmScores, Table, common, table
 from evalkit.stats.methods import AUTO_BOUNDS, paired_arms
 from evalkit.stats.multiplicity import ADJUSTMENTS
+from evalkit.stats.result import SPANNING
 from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
 
 FAMILIES = ("arms", "arms and tasks")
@@ -178,8 +179,11 @@ def _decided(row: Row, decision: Decision | None) -> Row:
     if row.result is None or decision is None:
         return row
     notes = [str(reason) for reason in decision.reasons]
-    if row.result.method in BOOTSTRAPS and row.result.caution:
-        notes.append(row.result.caution)
+    caution = row.result.caution or ""
+    if row.result.method in BOOTSTRAPS and caution:
+        notes.append(caution)
+    elif SPANNING in caution:
+        notes.append(SPANNING)
     both = decision.verdict.acceptable and decision.evidence.excludes_gain(decision.margin)
     return replace(
         row,

@@ -92,8 +92,7 @@ def paired_arms(
     if method == "newcombe":
         found = newcombe_arms(matrix, baseline, design.strata, parts, options.confidence)
     else:
-        by_task = design.strata is not None
-        found = _closed(len(matrix), parts, method, options.confidence, by_task=by_task)
+        found = _closed(len(matrix), parts, options, design)
     if design.spanning:
         overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in found.overall)
         return replace(found, overall=overall)
@@ -125,11 +124,14 @@ def table_method(arm: int, parts: Sequence[Stratum]) -> str:
 
 
 def _closed(
-    arms: int, parts: list[Stratum], method: str, confidence: float, *, by_task: bool
+    arms: int, parts: list[Stratum], options: IntervalOptions, design: Design
 ) -> ArmResults:
+    method, confidence = options.method, options.confidence
+
     def name(arm: int, some: Sequence[Stratum]) -> str:
         if method == AUTO_BOUNDS:
-            return table_method(arm, some)
+            across = design.spanning and len(some) > 1
+            return "score" if across else table_method(arm, some)
         return default_method(situation(arm, some)) if method == "auto" else method
 
     def results(some: Sequence[Stratum]) -> tuple[PairedResult, ...]:
@@ -140,5 +142,6 @@ def _closed(
             for arm in range(arms)
         )
 
+    by_task = design.strata is not None
     strata = {part.label: results([part]) for part in parts} if by_task else {}
     return ArmResults(results(parts), strata)

@@ -28,6 +28,7 @@ from evalkit.stats.inputs import Floats, Ints
 GAMMA = 1e-6  # level of the interval of the nuisance parameter, added to every p-value
 SHARES = 33  # values of the nuisance parameter tried
 WINDOW = 8.0  # standard deviations of the number of pairs that differ; beyond is below 1e-14
+NEGLIGIBLE = 1e-13  # chance of a number of pairs that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,12 @@ def _chance(shares: Floats, observed: float, n: int, null: float) -> Floats:
     share, k = shares[:, None], differing.astype(np.float64)
     log_chance = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
     log_terms = log_chance + xlogy(k, share) + xlog1py(n - k, -share)
-    possible = (least > 0) & (least <= differing)
-    beyond = np.where(least == 0, 1.0, np.zeros((len(shares), len(k))))
-    beyond[:, possible] = betainc(
-        least[possible], differing[possible] - least[possible] + 1.0, gain_share[:, None]
-    )
-    return np.asarray(np.sum(np.exp(log_terms) * beyond, axis=1), dtype=np.float64)
+    chance = np.exp(log_terms)
+    rows, columns = np.nonzero((chance > NEGLIGIBLE) & (least > 0) & (least <= differing))
+    beyond = np.where(least == 0, 1.0, np.zeros_like(chance))
+    fewest = least[columns]
+    beyond[rows, columns] = betainc(fewest, differing[columns] - fewest + 1.0, gain_share[rows])
+    return np.asarray(np.sum(chance * beyond, axis=1), dtype=np.float64)
 
 
 def _least_gains(differing: Ints, observed: float, n: int, null: float) -> Ints:

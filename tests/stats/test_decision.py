@@ -431,3 +431,36 @@ def test_reasons_read_as_one_clause():
     assert str(SmallTasks({"vt": (20, 29)}, "samples")) == (
         "more samples of the smallest tasks would decide: vt 20 → 29"
     )
+
+
+# --- haystacks that several tasks share ----------------------------------------------------------
+
+
+def test_a_haystack_in_two_tasks_is_one_unit_of_the_average():
+    base = {"a": [1.0] * 200, "b": [1.0] * 200}
+    shared = [f"h{k % 20}" for k in range(400)]  # both tasks use the same 20 haystacks
+    own = [f"{'ab'[k // 200]} h{k % 20}" for k in range(400)]
+    rows = {}
+    for name, clusters in (("shared", shared), ("own", own)):
+        arms = {"full": arm(base, clusters=clusters), "arm": arm(base, clusters=clusters)}
+        rows[name] = compare(arms, "full", margin(0.1)).row("arm")
+    assert rows["own"].decision.evidence.low == pytest.approx(0.025 ** (1 / 40) - 1, abs=1e-5)
+    assert rows["shared"].decision.evidence.low == pytest.approx(0.025 ** (1 / 20) - 1, abs=1e-5)
+    assert rows["own"].verdict == "no worse"
+    assert rows["shared"].verdict == "undecided"
+    assert any("clusters span tasks" in note for note in rows["shared"].notes)
+
+
+def test_samples_of_several_tasks_are_weighted_as_their_tasks():
+    # 10 samples of task a and 40 of b share haystacks: a's weigh 2.5, b's 0.625
+    base = {"a": [1.0] * 10, "b": [1.0] * 40}
+    clusters = [f"h{k}" for k in range(10)] + [f"h{k % 10}" for k in range(40)]
+    scores = {"a": [0.0] + [1.0] * 9, "b": [0.0] * 4 + [1.0] * 36}
+    arms = {"full": arm(base, clusters=clusters), "arm": arm(scores, clusters=clusters)}
+    row = compare(arms, "full", margin(0.1)).row("arm")
+    units = row.decision.evidence.against[0].worst
+    assert units.mean == pytest.approx(row.result.delta) == pytest.approx(-0.1)
+    assert sum(units.counts) == 10
+    assert units.largest == pytest.approx(1.0)
+    # haystack 0 loses its sample of a and one of b, three others lose one of b
+    assert sorted(units.values) == pytest.approx([-0.625, -0.125, 0.0])
