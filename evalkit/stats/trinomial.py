@@ -137,10 +137,11 @@ def _least_gains(differing: Ints, observed: float, n: int, null: float) -> Ints:
     By bisection; one more than there are pairs where none is.
     """
     below, enough = np.full_like(differing, -1), differing + 1
-    while (enough - below > 1).any():
+    while (searching := enough - below > 1).any():
         middle = (below + enough) // 2
         extreme = score_statistics(middle, differing - middle, n, null) >= observed - 1e-9
-        enough, below = np.where(extreme, middle, enough), np.where(extreme, below, middle)
+        enough = np.where(searching & extreme, middle, enough)
+        below = np.where(searching & ~extreme, middle, below)
     return enough
 
 

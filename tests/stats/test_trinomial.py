@@ -60,6 +60,9 @@ def p_by_enumeration(x: int, y: int, n: int, null: float) -> float:
         (4, 0, 30, 0.05),
         (9, 3, 12, 0.1),
         (20, 0, 20, 0.7),
+        (0, 14, 60, -0.4),
+        (1, 9, 45, -0.35),
+        (0, 22, 90, -0.4),
     ],
 )
 def test_p_value_against_enumeration(x: int, y: int, n: int, null: float):
@@ -92,6 +95,13 @@ def test_a_gain_more_or_a_loss_less_is_never_less_extreme(null: float):
         assert not (table[:, 1:] > table[:, :-1] + 1e-9).any()
 
 
+def test_without_gains_it_is_never_below_the_binomial_tail():
+    # the null without gains is one of those that the largest chance is taken over
+    for n, losses, margin in ((160, 37, 0.3029), (90, 22, 0.4), (400, 1, 0.01), (60, 0, 0.05)):
+        assert trinomial_p(0, losses, n, -margin) >= sps.binom.cdf(losses, n, margin)
+        assert trinomial_p(n - losses, 0, n, 1 - margin) >= sps.binom.cdf(losses, n, margin) * 0.999
+
+
 def false_shares(n: int, margin: float) -> tuple[float, float, float]:
     """Largest exact chance of false no worse, false worse, and Tango's false worse, over churn."""
     gains, losses = outcomes(n)
@@ -108,7 +118,7 @@ def false_shares(n: int, margin: float) -> tuple[float, float, float]:
     return tuple(largest)
 
 
-@pytest.mark.parametrize(("n", "margin"), [(15, 0.05), (30, 0.02), (40, 0.1), (60, 0.03)])
+@pytest.mark.parametrize(("n", "margin"), [(15, 0.05), (30, 0.02), (40, 0.1), (60, 0.03), (50, 0.3)])
 def test_false_verdicts_stay_below_the_level_at_the_margin(n: int, margin: float):
     no_worse, worse, _ = false_shares(n, margin)
     assert no_worse <= ALPHA
