@@ -19,7 +19,7 @@ import numpy as np
 
 from evalkit.stats import sequential_decision
 from evalkit.stats.confidence_sequence import first_refuted
-from evalkit.stats.sequential_macro import DrawnTask, sequential_macro
+from evalkit.stats.sequential_macro import DrawnTask, looking_confidence, sequential_macro
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 CASES = (  # margin, share of samples that differ, true difference
@@ -53,6 +53,7 @@ MACRO_CASES = (  # sizes, margin of the tasks, of the average, churn, loss of ev
     ((200, 200, 200), 0.1, 0.05, 0.02, (0.05, 0.05, 0.05)),
     ((100, 300, 500), 0.05, 0.05, 0.0, (0.15, 0.0, 0.0)),
     ((100, 300, 500), 0.05, 0.05, 0.02, (0.0, 0.0, 0.15)),
+    ((300,), 0.05, 0.05, 0.02, (0.05,)),
     ((200, 200, 200), 0.05, 0.05, 0.0, (0.0, 0.0, 0.0)),
     ((200, 200, 200), 0.05, 0.05, 0.02, (0.0, 0.0, 0.0)),
     ((200, 200, 200), 0.05, 0.05, 0.02, (0.3, 0.2, 0.4)),
@@ -67,7 +68,8 @@ def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> 
     for k, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
         u = rng.random(size)
         d = np.where(u < churn, 1.0, np.where(u > 1 - churn - loss, -1.0, 0.0))
-        _, at = sequential_decision(d, task_margin, size, "tasks")
+        looking = looking_confidence(0.95)
+        _, at = sequential_decision(d, task_margin, size, "tasks", confidence=looking)
         drawn = size if at is None else min(size, -(-at // LOOK) * LOOK)
         tasks[f"t{k}"] = DrawnTask(d[:drawn].tolist(), size)
     state = sequential_macro(tasks, margin, "tasks")

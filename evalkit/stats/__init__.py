@@ -21,7 +21,7 @@ from evalkit.stats.power import (
 )
 from evalkit.stats.result import PairedResult
 from evalkit.stats.sample_size import PowerRow, power_table
-from evalkit.stats.sequential_macro import DrawnTask, sequential_macro
+from evalkit.stats.sequential_macro import DrawnTask, looking_confidence, sequential_macro
 from evalkit.stats.significance import mcnemar, sign_flip
 from evalkit.stats.stopping import (
     QUESTIONS,
@@ -73,6 +73,7 @@ __all__ = [
     "holm",
     "is_difference",
     "judge",
+    "looking_confidence",
     "mcnemar",
     "newcombe_paired",
     "noise_floor",

@@ -1,21 +1,22 @@
-"""The verdict on a macro average when tasks are stopped as soon as they are decided.
+"""Verdicts of a run that stops tasks as soon as they are decided: one task, or a macro average.
 
-Nothing is stopped because of the average, so that one of two cases holds, each with half of the
-chance of error:
+The chance of error is shared out over three rules, so that each false verdict has probability
+(1 - confidence) / 2 at most however the run went:
 
-- every task was drawn whole: the average is tested as after a run that never looked. Whether it is
-  falsely called no worse then is no likelier than in a run that always draws everything;
-- some task was stopped: the average is no worse if every task's sequence excludes a loss of the
-  average's margin (if the average loses as much, some task does: intersection-union test), or if
-  the mean of the tasks' lower ends does, each at its share of the level (Bonferroni). Half of this
-  half goes to each rule.
+- **looks** (half of it): the sequence of every task excludes the margin. Tasks are stopped by this
+  rule, at `looking_confidence`. If the average loses the margin some task does, so that all of them
+  excluding it is no likelier than one (intersection-union test);
+- **end** (0.4): every task was drawn whole, and the bounds that hold in a run that never looked
+  exclude the margin. Nothing is stopped because of the average;
+- **ends** (0.1): the mean of the tasks' sequences does, each at its share (Bonferroni). One task
+  that collapses is enough.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from evalkit.stats.inputs import Floats, split
 from evalkit.stats.one_sided import valid_test
 from evalkit.stats.stopping import SequentialVerdict, sequential_decision, sequential_verdicts
 from evalkit.stats.verdict import UNDECIDED, Verdict, verdict
+
+LOOKS, END, ENDS = 0.5, 0.4, 0.1  # shares of the chance of error, by rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +50,25 @@ class DrawnTask:
         return len(self.differences) == self.size
 
 
+def looking_confidence(confidence: float) -> float:
+    """Confidence of the sequences by which tasks are stopped, from that of the verdicts."""
+    return 1.0 - LOOKS * (1.0 - confidence)
+
+
 def sequential_macro(
     tasks: Mapping[str, DrawnTask], margin: float, question: str, *, confidence: float = 0.95
 ) -> SequentialVerdict:
-    """Verdict on the unweighted mean over tasks, against its own margin.
-
-    "No worse" and "worse" are each wrong with probability (1 - confidence) / 2 at most.
+    """Verdict on the unweighted mean over tasks (on one task, where there is one).
 
     Args:
         tasks: what was drawn of each.
         margin: largest tolerable loss of the average.
         question: a key of `evalkit.stats.QUESTIONS`.
-        confidence: two-sided.
+        confidence: two-sided; "no worse" and "worse" are each wrong with half of the rest.
 
     Returns:
-        The state of the average. Its p-values are 1 where a task was stopped: there is none.
+        The state of the average. Its interval is the one of the rule "end" where all was drawn,
+        else that of "ends". P-values are 1 where a task was stopped: there is none.
 
     Raises:
         EvalkitError: no tasks, one without samples, or what `sequential_verdicts` refuses.
@@ -70,32 +77,39 @@ def sequential_macro(
         raise EvalkitError("a macro average needs samples of every task")
     alpha = (1.0 - confidence) / 2.0
     deltas = [math.fsum(task.differences) / len(task.differences) for task in tasks.values()]
-    delta = math.fsum(deltas) / len(tasks)
-    drawn = sum(len(task.differences) for task in tasks.values())
-    size = sum(task.size for task in tasks.values())
-    whole = all(task.whole for task in tasks.values())
-    if whole and question == "tasks":
-        return _whole(tasks, margin, alpha / 2.0, delta)
-    if whole:
-        word = verdict(delta, delta, margin)
-        at = None if word == UNDECIDED else size
-        return SequentialVerdict(
-            question, word, at, size, size, delta, delta, delta, estimate=delta
-        )
-    low, high = _mean_of_ends(tasks, margin, question, alpha / 4.0)
-    word = verdict(low, high, margin)
-    if word == UNDECIDED:
-        word = _agreed(tasks, margin, question, alpha / 4.0)
-    at = None if word == UNDECIDED else drawn
-    return SequentialVerdict(
-        question, word, at, drawn, size, delta, low, high, estimate=(low + high) / 2
+    state = SequentialVerdict(
+        question,
+        UNDECIDED,
+        None,
+        n=sum(len(task.differences) for task in tasks.values()),
+        size=sum(task.size for task in tasks.values()),
+        delta=math.fsum(deltas) / len(tasks),
+        low=-1.0,
+        high=1.0,
     )
+    whole = all(task.whole for task in tasks.values())
+    if whole and question == "benchmark":  # nothing is left to infer
+        delta = state.delta
+        known = replace(state, low=delta, high=delta, estimate=delta)
+        return _decided(known, verdict(delta, delta, margin))
+    agreed = _agreed(tasks, margin, question, LOOKS * alpha)
+    if whole:
+        state, word = _whole(state, tasks, margin, alpha)
+    else:
+        low, high = _mean_of_ends(tasks, question, ENDS * alpha)
+        state = replace(state, low=low, high=high, estimate=(low + high) / 2)
+        word = verdict(low, high, margin)
+    return _decided(state, agreed if word == UNDECIDED else word)
+
+
+def _decided(state: SequentialVerdict, word: str) -> SequentialVerdict:
+    return replace(state, verdict=word, decided_at=None if word == UNDECIDED else state.n)
 
 
 def _whole(
-    tasks: Mapping[str, DrawnTask], margin: float, alpha: float, delta: float
-) -> SequentialVerdict:
-    """All tasks drawn whole: the bounds that hold, at the level given."""
+    state: SequentialVerdict, tasks: Mapping[str, DrawnTask], margin: float, alpha: float
+) -> tuple[SequentialVerdict, str]:
+    """All tasks drawn whole: the bounds that hold, at the level of this rule."""
     labels = [name for name, task in tasks.items() for _ in range(task.size)]
     clusters = [
         f"{name} {cluster or k}"
@@ -104,39 +118,35 @@ def _whole(
     ]
     d = np.concatenate([np.asarray(task.differences, dtype=np.float64) for task in tasks.values()])
     test = valid_test(split(d[None], labels, clusters), 0)
-    evidence = weigh([Views(test, test)], margin, alpha)
+    evidence = weigh([Views(test, test)], margin, END * alpha)
+    found = replace(
+        state,
+        low=evidence.low,
+        high=evidence.high,
+        estimate=state.delta,
+        p_no_worse=min(1.0, evidence.p_no_worse / END),
+        p_worse=min(1.0, evidence.p_worse / END),
+        p_value=min(1.0, 2.0 * min(evidence.p_better, evidence.p_lower) / END),
+    )
     word = Verdict.NO_WORSE if evidence.word.acceptable else evidence.word
-    return SequentialVerdict(
-        "tasks",
-        word.value,
-        None if word is Verdict.UNDECIDED else len(d),
-        len(d),
-        len(d),
-        delta,
-        evidence.low,
-        evidence.high,
-        estimate=delta,
-        # half of the level is spent on runs that stop
-        p_no_worse=min(1.0, 2.0 * evidence.p_no_worse),
-        p_worse=min(1.0, 2.0 * evidence.p_worse),
-        p_value=min(1.0, 4.0 * min(evidence.p_better, evidence.p_lower)),
-    )
-
-
-def _state(task: DrawnTask, margin: float, question: str, alpha: float) -> SequentialVerdict:
-    """The sequence of one task, each of its claims wrong with chance alpha."""
-    clusters = list(task.clusters) or None
-    states = sequential_verdicts(
-        task.differences, margin, task.size, clusters=clusters, confidence=1.0 - 2.0 * alpha
-    )
-    return states[question]
+    return found, word.value
 
 
 def _mean_of_ends(
-    tasks: Mapping[str, DrawnTask], margin: float, question: str, alpha: float
+    tasks: Mapping[str, DrawnTask], question: str, alpha: float
 ) -> tuple[float, float]:
     """Means of the tasks' ends, each wrong with chance alpha / K; tasks drawn whole are known."""
-    states = [_state(task, margin, question, alpha / len(tasks)) for task in tasks.values()]
+    confidence = 1.0 - 2.0 * alpha / len(tasks)
+    states = [
+        sequential_verdicts(
+            task.differences,
+            0.0,
+            task.size,
+            clusters=list(task.clusters) or None,
+            confidence=confidence,
+        )[question]
+        for task in tasks.values()
+    ]
     ends: Floats = np.array([[state.low, state.high] for state in states])
     low, high = ends.mean(axis=0).tolist()
     return low, high

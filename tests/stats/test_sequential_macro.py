@@ -10,7 +10,7 @@ import pytest
 from evalkit.core.errors import EvalkitError
 from evalkit.stats import sequential_decision, sequential_verdicts
 from evalkit.stats.confidence_sequence import log_capital
-from evalkit.stats.sequential_macro import DrawnTask, sequential_macro
+from evalkit.stats.sequential_macro import DrawnTask, looking_confidence, sequential_macro
 from evalkit.stats.trinomial import PairedCounts
 
 
@@ -31,28 +31,46 @@ def test_the_average_has_its_own_margin():
     assert sequential_macro(tasks, 0.05, "tasks").verdict == "no worse"
 
 
-def test_tasks_drawn_whole_are_tested_at_half_the_level():
+def test_tasks_drawn_whole_are_tested_at_their_share_of_the_level():
     tasks = {"a": equal(200, 200), "b": equal(200, 200)}
     state = sequential_macro(tasks, 0.02, "tasks")
-    assert state.low == PairedCounts(0, 0, 400).lower(0.0125)
-    assert state.p_no_worse == pytest.approx(2 * PairedCounts(0, 0, 400).p(-0.02))
+    assert state.low == PairedCounts(0, 0, 400).lower(0.4 * 0.025)
+    assert state.p_no_worse == pytest.approx(PairedCounts(0, 0, 400).p(-0.02) / 0.4)
     assert (state.verdict, state.estimate) == ("no worse", 0.0)
     assert sequential_macro(tasks, 0.0105, "tasks").verdict == "undecided"  # at 2.5 % it would be
 
 
-def test_a_stopped_task_leaves_two_rules():
-    # every task excludes the margin: intersection-union
-    both = {"a": equal(120, 300), "b": equal(130, 300)}
-    assert sequential_macro(both, 0.08, "tasks").verdict == "no worse"
-    # one task is far better than the margin, the other alone is undecided: the mean of the ends
-    uneven = {"a": DrawnTask([1.0] * 150, 300), "b": equal(100, 300)}
-    assert sequential_decision([0.0] * 100, 0.02, 300, "tasks", confidence=0.975)[0] == "undecided"
-    assert sequential_macro(uneven, 0.02, "tasks").verdict == "no worse"
-    lost = {"a": DrawnTask([-1.0] * 60, 300), "b": DrawnTask([-1.0] * 40, 300)}
-    assert sequential_macro(lost, 0.1, "tasks").verdict == "worse"
-    open_ = sequential_macro(uneven, 0.02, "tasks")
-    assert open_.low < open_.estimate < open_.high
-    assert (open_.p_no_worse, open_.p_value) == (1.0, 1.0)  # there is none
+def test_tasks_that_all_stopped_for_one_margin_decide_the_average_for_it():
+    # each task is stopped by the rule itself, so that rows and average agree
+    drawn = {}
+    for name in "abc":
+        _, at = sequential_decision(
+            [0.0] * 300, 0.05, 300, "tasks", confidence=looking_confidence(0.95)
+        )
+        drawn[name] = equal(at, 300)
+    assert sequential_macro(drawn, 0.05, "tasks").verdict == "no worse"
+    assert sequential_macro(drawn, 0.04, "tasks").verdict == "undecided"
+    assert looking_confidence(0.95) == pytest.approx(0.975)
+
+
+def test_one_task_that_collapses_is_enough():
+    tasks = {name: equal(250, 300) for name in "abc"}
+    tasks["d"] = DrawnTask([-1.0] * 60, 300)
+    state = sequential_macro(tasks, 0.05, "tasks")
+    assert state.verdict == "worse"
+    assert state.low < state.estimate < state.high < -0.05
+    assert (state.p_no_worse, state.p_value) == (1.0, 1.0)  # there is none
+
+
+def test_one_task_alone_keeps_the_verdict_of_its_sequence():
+    d = [-1.0] * 20 + [0.0] * 180
+    assert sequential_decision(d, 0.05, 200, "tasks", confidence=0.975)[0] == "worse"
+    assert sequential_macro({"a": DrawnTask(d, 200)}, 0.05, "tasks").verdict == "worse"
+    # and where the sequence left it open, the end may decide
+    rng = np.random.default_rng(0)
+    d = np.where(rng.random(400) < 0.02, -1.0, 0.0).tolist()
+    assert sequential_decision(d, 0.05, 400, "tasks", confidence=0.975)[0] == "undecided"
+    assert sequential_macro({"a": DrawnTask(d, 400)}, 0.05, "tasks").verdict == "no worse"
 
 
 def test_the_whole_benchmark_is_known_when_it_is_drawn():
@@ -88,7 +106,7 @@ def test_false_verdicts_of_the_average_at_its_margin(losses: tuple[float, ...]):
         for name, loss in zip("ab", losses, strict=True):
             u = rng.random(150)
             d = np.where(u < 0.02, 1.0, np.where(u > 0.98 - loss, -1.0, 0.0))
-            _, at = sequential_decision(d, 0.1, 150, "tasks")
+            _, at = sequential_decision(d, 0.1, 150, "tasks", confidence=0.975)
             tasks[name] = DrawnTask(d[: 150 if at is None else at].tolist(), 150)
         wrong += sequential_macro(tasks, 0.1, "tasks").verdict != "undecided"
     assert wrong / runs < 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)

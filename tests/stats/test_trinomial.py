@@ -118,7 +118,9 @@ def false_shares(n: int, margin: float) -> tuple[float, float, float]:
     return tuple(largest)
 
 
-@pytest.mark.parametrize(("n", "margin"), [(15, 0.05), (30, 0.02), (40, 0.1), (60, 0.03), (50, 0.3)])
+@pytest.mark.parametrize(
+    ("n", "margin"), [(15, 0.05), (30, 0.02), (40, 0.1), (60, 0.03), (50, 0.3)]
+)
 def test_false_verdicts_stay_below_the_level_at_the_margin(n: int, margin: float):
     no_worse, worse, _ = false_shares(n, margin)
     assert no_worse <= ALPHA
