@@ -21,7 +21,7 @@ from evalkit.stats.one_sided import (
     valid_test,
 )
 from evalkit.stats.trinomial import PairedCounts, trinomial_p
-from evalkit.stats.verdict import MoreUnits, Reason, SmallTasks, UnseenLosses
+from evalkit.stats.verdict import MoreUnits, Reason, SmallTasks, UnseenChanges
 
 AnyTest = TypeVar("AnyTest", bound=OneSidedTest)
 LEVELS = 65  # values that more are rounded to where a number of samples is sought
@@ -42,16 +42,18 @@ def what_decides(
         margin: largest tolerable loss.
         alpha: level of each one-sided test.
     """
-    side, null = _side(valid_test(parts, arm), margin)
+    test = valid_test(parts, arm)
+    side, null = _side(test, margin)
+    losses = test.mean > -margin
     have, noun = _units(parts)
     needed = None if side is None else _grown(have, least_growth(side, null, alpha))
     reasons: list[Reason] = [MoreUnits(have, needed, noun)]
     if isinstance(side, BoundedUnits):
         seen, _ = _side(score_test(parts, arm), margin)
         if seen is not None and seen.p(null) <= alpha:
-            reasons = [UnseenLosses(have, needed, noun)]
+            reasons = [UnseenChanges(have, needed, noun, losses=losses)]
     if side is not None and len(parts) > 1:
-        small = _smallest_tasks(parts, arm, null, alpha, mirrored=null > 0)
+        small = _smallest_tasks(parts, arm, null, alpha, mirrored=not losses)
         reasons += [SmallTasks(small, noun)] if small else []
     return tuple(reasons)
 

@@ -74,23 +74,26 @@ class MoreUnits:
 
 
 @dataclass(frozen=True, slots=True)
-class UnseenLosses:
-    """The interval excludes the margin, the bound that allows losses not seen so far does not.
+class UnseenChanges:
+    """The interval decides, the bound that allows changes not seen so far does not.
 
     Attributes:
         have: samples or haystacks now.
         needed: so many like these would exclude them too, None where none would.
         noun: ``"samples"`` or ``"haystacks"``.
+        losses: whether a few samples lost whole stand in the way of "no worse", or a few gained
+            whole in the way of "worse".
     """
 
     have: int
     needed: int | None
     noun: str
+    losses: bool = True
 
     def __str__(self) -> str:
-        one = {"samples": "a total loss on a few samples", "haystacks": "a few lost haystacks"}
+        how = "lost" if self.losses else "gained"
         clause = f"the interval alone would decide, but {self.have:,} {self.noun} cannot exclude "
-        clause += one[self.noun]
+        clause += f"that a few others are {how} whole"
         return clause if self.needed is None else f"{clause}; about {self.needed:,} would"
 
 
@@ -237,7 +240,7 @@ class SmallerLoss:
 
 Reason = (
     MoreUnits
-    | UnseenLosses
+    | UnseenChanges
     | SmallTasks
     | Unusable
     | NothingToLose

@@ -24,7 +24,7 @@ from evalkit.stats.verdict import (
     SmallerLoss,
     SmallTasks,
     TasksWithoutHeadroom,
-    UnseenLosses,
+    UnseenChanges,
     Unusable,
     Verdict,
 )
@@ -105,7 +105,7 @@ def test_few_haystacks_without_a_difference_decide_nothing():
     row = only(*right(n), margin(0.03), clusters=clusters)
     assert row.verdict == "undecided"
     assert row.decision.evidence.low == pytest.approx(0.025**0.1 - 1, abs=1e-5)  # a lost haystack
-    assert row.decision.reasons == (UnseenLosses(10, 122, "haystacks"),)
+    assert row.decision.reasons == (UnseenChanges(10, 122, "haystacks"),)
     assert (row.result.low, row.result.method) == (row.decision.evidence.low, "gaffke")
     many = only(*right(1220), margin(0.03), clusters=[f"h{k // 10}" for k in range(1220)])
     assert many.verdict == "no worse"
@@ -175,10 +175,23 @@ def test_graded_scores_show_both_bounds_and_decide_by_the_one_that_holds():
     assert row.decision.evidence.low == pytest.approx(0.025 ** (1 / 200) - 1, abs=1e-3)
     assert row.verdict == "undecided"
     (reason,) = row.decision.reasons
-    assert isinstance(reason, UnseenLosses)
+    assert isinstance(reason, UnseenChanges)
     assert (reason.have, reason.noun) == (200, "samples")
     assert 360 <= reason.needed <= 385
     assert only(*graded(reason.needed + 25), margin(0.01)).verdict == "no worse"
+
+
+def test_a_few_gains_not_seen_keep_a_small_loss_from_being_worse():
+    base = [0.5] * 200
+    row = only([0.47, 0.46] * 100, base, margin(0.02))
+    assert row.result.high < -0.02
+    assert row.verdict == "undecided"
+    reason = row.decision.reasons[1]
+    assert isinstance(reason, UnseenChanges)
+    assert not reason.losses
+    assert "gained whole" in str(reason)
+    more = [0.47, 0.46] * (reason.needed // 2 + 10)
+    assert only(more, [0.5] * len(more), margin(0.02)).verdict == "worse"
 
 
 def test_one_graded_sample_that_differs_by_a_hundredth_decides_nothing():
@@ -417,7 +430,7 @@ def test_reasons_read_as_one_clause():
     for reason in (
         MoreUnits(60, 370, "samples"),
         MoreUnits(60, None, "samples"),
-        UnseenLosses(10, 122, "haystacks"),
+        UnseenChanges(10, 122, "haystacks"),
         SmallTasks({"vt": (20, 29)}, "samples"),
         Unusable(3, 0),
         NothingToLose(0.25, 0.25, -0.02),
