@@ -23,6 +23,7 @@ from evalkit.stats.result import SPANNING
 from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
 
 FAMILIES = ("arms", "arms and tasks")
+VERDICTS, VERDICT_FAMILIES = ("interval", "bounds"), ("each", "all")
 
 
 def compare(
@@ -69,6 +70,10 @@ def _check(arms: Mapping[str, ArmScores], baseline: str, options: Options) -> No
         raise EvalkitError(f"adjust {options.adjust!r}: known are {', '.join(ADJUSTMENTS)}")
     if options.over not in FAMILIES:
         raise EvalkitError(f"over {options.over!r}: known are {', '.join(FAMILIES)}")
+    if options.verdicts not in VERDICTS:
+        raise EvalkitError(f"verdicts {options.verdicts!r}: known are {', '.join(VERDICTS)}")
+    if options.family not in VERDICT_FAMILIES:
+        raise EvalkitError(f"family {options.family!r}: known are {', '.join(VERDICT_FAMILIES)}")
     for margin in (options.margin, *options.margins.values()):
         check_margin(margin)
 

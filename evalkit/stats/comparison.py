@@ -151,4 +151,5 @@ class Options:
         if self.verdicts == "interval":
             return []
         rare = ["rare losses:excluded"] if self.rare_losses_excluded else []
-        return [f"verdicts:{self.verdicts}", f"family:{self.family}", *rare]
+        repeat = [f"repeat:{self.repeat}"] if self.repeat is not None else []
+        return [f"verdicts:{self.verdicts}", f"family:{self.family}", *rare, *repeat]

@@ -15,8 +15,9 @@ One question: is the arm worse than the baseline by the margin or more? Five wor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from evalkit.core.errors import EvalkitError
@@ -251,6 +252,12 @@ Reason = (
     | RareLossesExcluded
     | SmallerLoss
 )
+
+
+def as_record(reason: Reason) -> dict[str, object]:
+    """A reason for JSON: its kind, its numbers, and its text."""
+    words = re.findall("[A-Z][a-z]*", type(reason).__name__)
+    return {"kind": "_".join(words).lower(), **asdict(reason), "text": str(reason)}
 
 
 def points(value: float) -> str:

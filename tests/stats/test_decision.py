@@ -27,6 +27,7 @@ from evalkit.stats.verdict import (
     UnseenChanges,
     Unusable,
     Verdict,
+    as_record,
 )
 
 BOUNDS = Options(verdicts="bounds")
@@ -441,6 +442,15 @@ def test_reasons_read_as_one_clause():
         assert text
         assert "\n" not in text
         assert not text.endswith(".")
+        record = as_record(reason)
+        assert json.loads(json.dumps(record))["text"] == text
+    assert as_record(MoreUnits(60, 370, "samples")) == {
+        "kind": "more_units",
+        "have": 60,
+        "needed": 370,
+        "noun": "samples",
+        "text": "about 370 samples like these 60 would decide",
+    }
     assert str(SmallTasks({"vt": (20, 29)}, "samples")) == (
         "more samples of the smallest tasks would decide: vt 20 → 29"
     )
