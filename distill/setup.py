@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from distill.config.train import MILD, DataConfig, DistillConfig
 from distill.data.ngram_filter import NgramFilter
@@ -25,7 +24,7 @@ from distill.models.load import (
 from distill.models.student import Students
 from distill.objective.plan import DistillPlan, make_plan
 from distill.objective.teacher_assignment import trained_layers
-from evalkit.dsa import ReuseSchedule
+from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 
 
@@ -119,7 +118,7 @@ def load_training_setup(
     model = load_model(name, config.dtype, device)
     sites = indexer_sites(model)
     schedule = config.arm.schedule(sites.layout.native)
-    require_indexers(schedule, [isinstance(owner.indexer, nn.Module) for owner in sites.owners])
+    require_indexers(schedule, sites.layout.native)
     layers = trained_layers(schedule, config.student.first_layer)
     students = Students.of_model(sites, layers, config.student.tensors)
     plan = make_plan(model, schedule, layers, config)
@@ -152,23 +151,20 @@ def pack_text(config: DataConfig, name: str, base_dir: Path, data_dir: Path) -> 
     return prepare(config, tokenizer, base_dir, data_dir, exclude)
 
 
-def require_indexers(schedule: ReuseSchedule, present: Sequence[bool]) -> None:
+def require_indexers(schedule: ReuseSchedule, native: ReuseSchedule) -> None:
     """Refuse an arm in which a layer without an indexer is full.
 
     Args:
         schedule: the arm.
-        present: whether the checkpoint has an indexer, by ordinal.
+        native: the checkpoint's own schedule.
 
     Raises:
         DistillError: the message names the layer.
     """
-    for layer in schedule.full_layers:
-        if not present[layer]:
-            raise DistillError(
-                f"layer {schedule.layer_ids[layer]} is full in the arm, but the checkpoint has no"
-                " indexer there: cannot enable an indexer the checkpoint does not ship; make the"
-                " layer shared"
-            )
+    try:
+        schedule.require_indexers(native)
+    except ScheduleError as error:
+        raise DistillError(f"{error}; make the layer shared in the arm") from None
 
 
 def require_sparse_positions(config: DistillConfig, plan: DistillPlan) -> None:

@@ -55,13 +55,13 @@ class LossConfig(Strict):
         """Check the options and write their defaults out."""
         if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
             return data
-        own = {key: data[key] for key in ("kind", "weight") if key in data}
-        given = {key: value for key, value in data.items() if key not in own}
+        common = {key: data[key] for key in ("kind", "weight") if key in data}
+        given = {key: value for key, value in data.items() if key not in common}
         try:
-            options = parse(given, loss_model(own["kind"]), own["kind"])
+            options = parse(given, loss_model(common["kind"]), common["kind"])
         except EvalkitError as error:
             raise ValueError(str(error)) from None
-        return own | options.model_dump(mode="json")
+        return common | options.model_dump(mode="json")
 
     @property
     def package(self) -> str:

@@ -72,26 +72,55 @@ def layerwise_cost(
     arm = ids[trained[-1]]
     after = sum(layers - ids[f] for f in trained)
     layers_read = original + arm + layers * (to_the_end > 0) + after * len(compared)
-    layers_read += len(trained) * 2
+    layers_read += 2 * len(trained)
     moved = original * kept + arm * carried + layers * 2 * to_the_end + after * sum(compared)
 
     waiting = carried if on_policy else kept * _most_waiting(teachers, len(schedule))
-    sequences = kept + carried + 2 * to_the_end + tried
-    query = (sizes.heads * sizes.width + sizes.heads) * FP32
-    keys = kept * length // sizes.ratio * sizes.width * FP32
-    hidden = sizes.hidden * length * itemsize
     by_layer = (sizes.parameters - sizes.outside) // layers
     return LayerwiseCost(
-        disk={
-            "hidden states": sequences * hidden,
-            "inputs of the full layer": waiting * length * (sizes.hidden + sizes.latent) * itemsize,
-            "teachers": most * (keys + draws * config.queries.per_sequence * query),
-            "selections": sequences * length * min(sizes.topk, length) * FP32,
-        },
+        disk=_disk(
+            sizes,
+            length=length,
+            itemsize=itemsize,
+            sequences=kept + carried + 2 * to_the_end + tried,
+            waiting=waiting,
+            keys=most * kept,
+            queries=most * draws * config.queries.per_sequence,
+        ),
         layers_read=layers_read,
-        bytes_read=layers_read * by_layer * itemsize + 2 * moved * hidden,
+        bytes_read=layers_read * by_layer * itemsize + 2 * moved * sizes.hidden * length * itemsize,
         evaluations=evaluations,
     )
+
+
+def _disk(
+    sizes: ModelSizes,
+    *,
+    length: int,
+    itemsize: int,
+    sequences: int,
+    waiting: int,
+    keys: int,
+    queries: int,
+) -> dict[str, int]:
+    """Bytes by what takes them.
+
+    Args:
+        sizes: of the model.
+        length: tokens of a sequence.
+        itemsize: bytes per weight and activation of the frozen model.
+        sequences: whose hidden states and selections are kept, states of a student counted too.
+        waiting: sequences whose inputs of the full layer are kept.
+        keys: sequences whose index keys are kept, times teachers.
+        queries: index queries that are kept, times teachers.
+    """
+    query = (sizes.heads * sizes.width + sizes.heads) * FP32
+    return {
+        "hidden states": sequences * sizes.hidden * length * itemsize,
+        "inputs of the full layer": waiting * length * (sizes.hidden + sizes.latent) * itemsize,
+        "teachers": keys * length // sizes.ratio * sizes.width * FP32 + queries * query,
+        "selections": sequences * length * min(sizes.topk, length) * FP32,
+    }
 
 
 def _most_waiting(teachers: Mapping[int, set[int]], layers: int) -> int:

@@ -113,14 +113,18 @@ class HiddenStateStream:
         self, layer: Layer, indexer: nn.Module, call: IndexerCall, name: str, batch: Batch
     ) -> Tensor:
         """What a layer attends to; its own selection is kept for later readers."""
-        number, own = layer.number, None
+        number, selected = layer.number, None
         if self.schedule.computes[number]:
-            own = select(self.setup.layers.features(indexer, call), topk_of(indexer))
+            selected = select(self.setup.layers.features(indexer, call), topk_of(indexer))
             if self._last_reader(number) > number:
-                self.setup.store.put(f"chosen/{self.name}/{number}/{name}", chosen=own.int())
+                self.setup.store.put(f"chosen/{self.name}/{number}/{name}", chosen=selected.int())
 
         def of(source: int) -> Tensor:
-            return own if source == number and own is not None else self.selection_of(source, name)
+            return (
+                selected
+                if source == number and selected is not None
+                else self.selection_of(source, name)
+            )
 
         prefill, decode = (self.schedule.sources(phase)[number] for phase in PHASES)
         rows = None if prefill == decode else self.setup.plan.decode_rows(batch)

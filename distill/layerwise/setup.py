@@ -133,7 +133,7 @@ def load_layerwise_setup(
     native = layers.layout.native
     schedule = config.arm.schedule(native)
     trained = trained_layers(schedule, config.student.first_layer)
-    require_indexers(schedule, native.computes)
+    require_indexers(schedule, native)
     model = meta_model(layers.config)
     plan = make_plan(model, schedule, trained, config)
     require_sparse_positions(config, plan)

@@ -94,8 +94,8 @@ class Students:
         """Put back what `state` gave."""
         for ordinal in self.modules:
             prefix = f"{ordinal}."
-            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            self.load_of(ordinal, own)
+            tensors = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            self.load_of(ordinal, tensors)
 
     @torch.no_grad()
     def load_of(self, layer: int, state: Mapping[str, Tensor]) -> None:

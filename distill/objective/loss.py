@@ -124,8 +124,8 @@ class LossSums:
 
     def mean(self, name: str) -> float | None:
         """Mean of a loss; None where nothing was counted."""
-        own = self.losses.get(name)
-        return own.mean if own is not None and own.weight else None
+        sums = self.losses.get(name)
+        return sums.mean if sums is not None and sums.weight else None
 
     def means(self, names: Sequence[str]) -> dict[str, float | None]:
         """Means of some losses."""
@@ -133,8 +133,8 @@ class LossSums:
 
     def vector(self, names: Sequence[str]) -> list[float]:
         """All sums in a fixed order, to be reduced over processes; `from_vector` is the inverse."""
-        own = [self.losses.get(name, WeightedMean()) for name in names]
-        return [self.queries, *(s for o in own for s in (o.total, o.weight))]
+        means = [self.losses.get(name, WeightedMean()) for name in names]
+        return [self.queries, *(s for o in means for s in (o.total, o.weight))]
 
     @classmethod
     def from_vector(cls, names: Sequence[str], sums: Sequence[float]) -> LossSums:
@@ -213,11 +213,11 @@ def _chunk(
     )
     result = scores.new_zeros(())
     for entry in objective.losses:
-        own = sums.of(entry.name)
+        running = sums.of(entry.name)
         calls = _targets(target, consumers, entry.needs(objective.topk))
         for each in calls:
             value, total, count = entry.value(scores, each, support)
-            own.add(total / len(calls), count / len(calls))
+            running.add(total / len(calls), count / len(calls))
             result = result + entry.weight * value / len(calls)
     return result
 

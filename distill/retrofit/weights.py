@@ -89,13 +89,13 @@ class Rewriter:
     def layer(self, index: int) -> tuple[dict[str, Tensor], LayerMaps]:
         """Tensors of one layer under the target's names, without its indexer, and its maps."""
         prefix = f"model.layers.{index}."
-        own = {
+        tensors = {
             name.removeprefix(prefix): tensor.double()
             for name, tensor in self._tensors.items()
             if name.startswith(prefix)
         }
-        maps = self._maps(own)
-        renamed = self._attention(own, maps) | self._feed_forward(own)
+        maps = self._maps(tensors)
+        renamed = self._attention(tensors, maps) | self._feed_forward(tensors)
         renamed["input_layernorm.weight"] = torch.ones(self._width)
         renamed["post_attention_layernorm.weight"] = self._gain(
             f"{prefix}post_attention_layernorm.weight"

@@ -113,8 +113,10 @@ class GreedySearch:
     def _reach(self, ordinal: int) -> list[int]:
         """Lags that a layer can take on top of its own."""
         rank = sum(self._begin.computes[: ordinal + 1]) - 1
-        own = self._begin.lags[ordinal]
-        return [k - own for k in range(own, min(self.config.max_lag, max(rank, own)) + 1)]
+        current = self._begin.lags[ordinal]
+        return [
+            k - current for k in range(current, min(self.config.max_lag, max(rank, current)) + 1)
+        ]
 
     # -- the search -----------------------------------------------------------------------------
 

@@ -49,8 +49,8 @@ def distil_batch(
             with torch.enable_grad(), torch.autocast(device.type, enabled=False):
                 inputs = in_precision(call, student)
                 features = index_features(model, student, inputs, group.positions)
-                own = [teachers[plan.kind, group.phase, teacher] for teacher in layers]
-                sums = student_loss(features, own, objective, weight=group.weight)
+                chosen_teachers = [teachers[plan.kind, group.phase, teacher] for teacher in layers]
+                sums = student_loss(features, chosen_teachers, objective, weight=group.weight)
             losses[layer].add(sums)
 
     if not plan.on_policy:

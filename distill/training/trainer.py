@@ -207,9 +207,9 @@ class Trainer:
         return total
 
     def _sum_over_processes(self, sums: dict[int, LossSums]) -> dict[int, LossSums]:
-        vectors = [own.vector(self._losses) for own in sums.values()]
-        own = torch.tensor(vectors, dtype=torch.float64).to(self._accelerator.device)
-        whole: list[list[float]] = self._all_sum(own).cpu().tolist()
+        vectors = [local.vector(self._losses) for local in sums.values()]
+        local = torch.tensor(vectors, dtype=torch.float64).to(self._accelerator.device)
+        whole: list[list[float]] = self._all_sum(local).cpu().tolist()
         return {
             layer: LossSums.from_vector(self._losses, vector)
             for layer, vector in zip(sums, whole, strict=True)
@@ -218,10 +218,10 @@ class Trainer:
     def _normalise_gradients(self, sums: dict[int, LossSums]) -> dict[int, float]:
         """Sum over processes, divide by the queries, clip each indexer; returns the norms."""
         norms = {}
-        for layer, own in sums.items():
-            own.check_finite(self.state.step + 1, self.setup.schedule.layer_ids[layer])
+        for layer, layer_sums in sums.items():
+            layer_sums.check_finite(self.state.step + 1, self.setup.schedule.layer_ids[layer])
             parameters = [p for n, p in self._named.items() if n.startswith(f"{layer}.")]
-            self._reduce_gradients(parameters, max(own.queries, 1.0))
+            self._reduce_gradients(parameters, max(layer_sums.queries, 1.0))
             norms[layer] = clip_gradients(parameters, self._train.max_grad_norm)
         return norms
 

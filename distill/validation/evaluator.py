@@ -99,13 +99,13 @@ class HeldOutEvaluator:
         """Evaluate the students."""
         setup = self._setup
         with self._accelerator.autocast():
-            own = evaluate(setup.model, setup.students, setup.plan, self._reference)
-        divergence = torch.cat([torch.zeros(0), *own.divergence])
+            local = evaluate(setup.model, setup.students, setup.plan, self._reference)
+        divergence = torch.cat([torch.zeros(0), *local.divergence])
         counts = torch.ones_like(divergence) if self._counts is None else self._counts
         tail = (counts * divergence).sum().item(), counts.sum().item()
         whole = divergence.sum().item(), float(len(divergence))
         merged, sums = HeldOutSums(), [0.0] * 4
-        for other, numbers in self._gather((own, (*tail, *whole))):
+        for other, numbers in self._gather((local, (*tail, *whole))):
             merged.merge(other)
             sums = [a + b for a, b in zip(sums, numbers, strict=True)]
         return HeldOutMetrics(

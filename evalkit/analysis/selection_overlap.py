@@ -137,11 +137,7 @@ def measure(
     from evalkit.dsa.attention import sees_attention
     from evalkit.dsa.overlap_scan import scan
 
-    config = todo.config.engine
-    if not isinstance(config, HfConfig):
-        raise EvalkitError("overlap needs the model in this process: engine.kind = hf")
-    model = next(iter(todo.models.values()))
-    engine = HfEngine(config)
+    model, engine = next(iter(todo.models.values())), _engine_in_process(todo)
     facts, native = engine.load(model), engine.native()
     if native is None:
         raise EvalkitError(f"{model}: this model has no lightning indexer")
@@ -152,16 +148,16 @@ def measure(
     layers: tuple[int, ...] = ()
     scans: dict[int, list[Matrices]] = {length: [] for length in chosen}
     for document in documents:
-        fitting = [length for length in chosen if length <= len(document.ids)]
-        if not fitting:
+        if not (fitting := [length for length in chosen if length <= len(document.ids)]):
             continue
         on_document(document.name)
         ids = torch.tensor([document.ids[: max(fitting)]], device=device)
         layers, matrices = scan(
-            engine.model, ids, fitting, rows=rows, chunk=config.prefill_chunk, mass=mass
+            engine.model, ids, fitting, rows=rows, chunk=engine.config.prefill_chunk, mass=mass
         )
         for length in fitting:
             scans[length].append(matrices[length])
+    schedules = _schedules(todo, native)
     return OverlapRecord(
         model=model_name(model),
         weights_sha256=optional_text(facts, "weights_sha256"),
@@ -171,11 +167,18 @@ def measure(
         metrics=METRICS if mass else {n: t for n, t in METRICS.items() if n != "mass_recall"},
         layers=tuple(native.layer_ids[ordinal] for ordinal in layers),
         lengths=tuple(
-            _at(length, matrices, layers, _schedules(todo, native))
-            for length, matrices in scans.items()
+            _at(length, matrices, layers, schedules) for length, matrices in scans.items()
         ),
         left_out=tuple(arm.name for arm in todo.config.arms if arm.indexer is not None),
     )
+
+
+def _engine_in_process(todo: RunPlan) -> HfEngine:
+    """The engine that holds the model where its indexers can be observed."""
+    config = todo.config.engine
+    if not isinstance(config, HfConfig):
+        raise EvalkitError("overlap needs the model in this process: engine.kind = hf")
+    return HfEngine(config)
 
 
 def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int) -> list[int]:

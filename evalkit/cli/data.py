@@ -43,8 +43,8 @@ def show(
     rows = sources.show()
     for name in dict.fromkeys(chosen):
         card = cards.load(name)
-        made = "generated here; " if card.generated else ""
-        typer.echo(f"{name}: {card.pretty_name} ({made}licence {card.license})")
+        origin = "generated here; " if card.generated else ""
+        typer.echo(f"{name}: {card.pretty_name} ({origin}licence {card.license})")
         for used in card.uses:
             typer.echo(f"  uses the files of {used}")
         for row in rows:

@@ -127,6 +127,12 @@ def optional_fields(data: JsonObject, field: str) -> JsonObject:
     return {} if data.get(field) is None else fields(data, field)
 
 
+def by_name(data: JsonObject, field: str, read: Callable[[JsonObject, str], T]) -> dict[str, T]:
+    """The values of an object, each read under its own path; empty where there is none."""
+    values = optional_fields(data, field)
+    return {name: read({f"{field}.{name}": values[name]}, f"{field}.{name}") for name in values}
+
+
 def parsed(data: JsonObject, field: str, parse: Callable[[JsonObject], T]) -> T:
     """A field that must hold an object, made into a record; errors have its path."""
     inside = fields(data, field)

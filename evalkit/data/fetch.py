@@ -29,7 +29,7 @@ def hub_file(repo: str, file: str, revision: str, folder: Path) -> Path:
     level = hub.level
     hub.setLevel(logging.ERROR)  # its retries are no news, their end is told below
     try:
-        found = hf_hub_download(
+        fetched = hf_hub_download(
             repo_id=repo,
             filename=file,
             repo_type="dataset",
@@ -40,7 +40,7 @@ def hub_file(repo: str, file: str, revision: str, folder: Path) -> Path:
         raise EvalkitError(f"{what}: could not be fetched ({_first_line(error)})") from None
     finally:
         hub.setLevel(level)
-    path = Path(found)
+    path = Path(fetched)
     if not path.is_file():
         raise EvalkitError(f"{what}: could not be fetched (the hub gave no file)")
     return path

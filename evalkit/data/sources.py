@@ -184,14 +184,14 @@ def _copy(source: Source, folder: Path) -> Path:
     """A file of the user's folder, checked, in the cache."""
     places = [folder] if folder.is_file() else [folder / source.file, folder / source.cached]
     names = {source.file, source.cached}
-    found = next((path for path in places if path.is_file() and path.name in names), None)
-    if found is None:
+    given = next((path for path in places if path.is_file() and path.name in names), None)
+    if given is None:
         raise EvalkitError(f"{folder}: has no {source.file} ({source.origin} at {source.revision})")
 
     def copied(target: Path) -> Path:
-        return Path(shutil.copy(found, target / source.file))
+        return Path(shutil.copy(given, target / source.file))
 
-    return install(cache_dir() / source.cached, copied, lambda fresh: _check(source, fresh, found))
+    return install(cache_dir() / source.cached, copied, lambda fresh: _check(source, fresh, given))
 
 
 def _fetch(source: Source, folder: Path) -> Path:
@@ -204,7 +204,7 @@ def _fetch(source: Source, folder: Path) -> Path:
         raise EvalkitError(f"{error}; or put the file at {cache_dir() / source.cached}") from None
 
 
-def _check(source: Source, fresh: Path, found: Path | None = None) -> None:
+def _check(source: Source, fresh: Path, given: Path | None = None) -> None:
     """Refuse a file that is not the pinned one; record the first of an unpinned one."""
     expected = _expected(source)
     place = "the index" if isinstance(source, Wheel) else "its origin"
@@ -212,7 +212,7 @@ def _check(source: Source, fresh: Path, found: Path | None = None) -> None:
         _accept_first(source, fresh)
     elif (digest := sha256(fresh)) != expected:
         raise EvalkitError(
-            f"{source.file} from {found or place}: refused, sha256 {digest}, expected {expected}"
+            f"{source.file} from {given or place}: refused, sha256 {digest}, expected {expected}"
         )
 
 

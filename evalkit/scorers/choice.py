@@ -53,12 +53,12 @@ def strict_letter(response: str) -> str | None:
 
 def _cued(text: str) -> list[tuple[int, str | None]]:
     """Position and letter of each "answer is ..." that a letter follows."""
-    found: list[tuple[int, str | None]] = []
+    cued: list[tuple[int, str | None]] = []
     for cue in _CUE.finditer(text):
         match = _LETTER.match(text, cue.end())
         if match and not _is_article(text, match):
-            found.append((match.start(), _single(text, match)))
-    return found
+            cued.append((match.start(), _single(text, match)))
+    return cued
 
 
 def _single(text: str, match: re.Match[str]) -> str | None:

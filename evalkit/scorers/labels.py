@@ -34,23 +34,23 @@ def classification(prediction: str, references: tuple[str, ...], options: Option
 
 
 def _official_class(prediction: str, gold: str, classes: tuple[str, ...]) -> float:
-    found = [name for name in classes if name in prediction]
+    named = [name for name in classes if name in prediction]
     at = 0
-    while at < len(found):
-        name = found[at]
+    while at < len(named):
+        name = named[at]
         if name in gold and name != gold:
             # Removes its first occurrence; the walk then steps over the next name, as officially.
-            found.remove(name)
+            named.remove(name)
         at += 1
-    return 1.0 / len(found) if gold in found else 0.0
+    return 1.0 / len(named) if gold in named else 0.0
 
 
 def strict_classification(prediction: str, references: tuple[str, ...], options: Options) -> float:
     """1 / (distinct names found) if a gold is among them: longest names first, whole words."""
     pattern = _pattern(_classes(options))
-    found = {match.casefold() for match in pattern.findall(prediction)}
-    right = any(gold.casefold() in found for gold in references)
-    return 1.0 / len(found) if right else 0.0
+    named = {match.casefold() for match in pattern.findall(prediction)}
+    right = any(gold.casefold() in named for gold in references)
+    return 1.0 / len(named) if right else 0.0
 
 
 @lru_cache(maxsize=16)

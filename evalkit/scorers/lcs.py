@@ -48,13 +48,13 @@ class Columns:
 
     def masks(self, word: str | None) -> tuple[int, int]:
         """Where a word stands, forwards and in reverse order."""
-        found = self._known.get(word)
-        if found is None:
+        pair = self._known.get(word)
+        if pair is None:
             mask = self.mask(self.bits.get(word or "", ()))
-            found = mask, self.reverse(mask)
+            pair = mask, self.reverse(mask)
             if len(self._known) * self.bytes < STORED_BYTES:
-                self._known[word] = found
-        return found
+                self._known[word] = pair
+        return pair
 
     def mask(self, bits: Iterable[int]) -> int:
         """An integer with these bits set; linear in its size."""
@@ -78,19 +78,19 @@ def matches(row: Row, columns: Columns) -> list[int]:
     Returns:
         For each position of `row`, the columns (in reverse order) that it is matched with.
     """
-    found = [0] * len(row)
+    matched = [0] * len(row)
     if not columns.bits:
-        return found
+        return matched
     piece = max(1, STORED_BYTES // columns.bytes)
     before = _states_before(row, columns, piece)
     allowed = columns.backward
     for number in range(len(before) - 1, -1, -1):
         first = number * piece
         rows = _growth(row[first : first + piece], columns, before[number])
-        allowed = _back(row, columns, rows, first, allowed, found)
+        allowed = _back(row, columns, rows, first, allowed, matched)
         if not allowed:
             break
-    return found
+    return matched
 
 
 def _states_before(row: Row, columns: Columns, piece: int) -> list[int]:

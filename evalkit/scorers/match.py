@@ -30,8 +30,8 @@ def strict_all(prediction: str, references: tuple[str, ...]) -> float:
     White space of any kind and length is one space on both sides.
     """
     answer = " ".join(prediction.split())
-    found = (_stands_alone(" ".join(reference.split()), answer) for reference in references)
-    return sum(found) / len(references)
+    present = (_stands_alone(" ".join(reference.split()), answer) for reference in references)
+    return sum(present) / len(references)
 
 
 def strict_part(prediction: str, references: tuple[str, ...]) -> float:

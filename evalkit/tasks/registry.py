@@ -117,5 +117,5 @@ def kind_of(cell: str) -> TaskKind[Any] | None:
 
 def kinds_of(cells: Iterable[str]) -> list[TaskKind[Any]]:
     """The kinds that have a column for any of some cells, in the order of the registry."""
-    found = {kind.name: kind for cell in cells if (kind := kind_of(cell)) is not None}
-    return [found[name] for name in TASKS if name in found]
+    by_name = {kind.name: kind for cell in cells if (kind := kind_of(cell)) is not None}
+    return [by_name[name] for name in TASKS if name in by_name]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from evalkit.core.json_fields import (
+    by_name,
     integer,
     integers,
-    optional_fields,
     optional_integer,
     optional_parsed,
     optional_text,
@@ -97,13 +97,16 @@ class ServerCheck:
     @classmethod
     def parse(cls, data: JsonObject) -> ServerCheck:
         """Raises BadField."""
-        probe = optional_fields(data, "probe")
         return cls(
             verdict=text(data, "verdict"),
             reason=optional_text(data, "reason") or "",
-            probe={prompt: text(probe, prompt) for prompt in probe},
+            probe=by_name(data, "probe", text),
             servers=tuple(map(as_object, as_list(data.get("servers")))),
         )
+
+
+def _verdict(data: JsonObject) -> str:
+    return optional_text(data, "verdict") or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class ArmEntry:
             name=text(data, "name"),
             model=optional_text(data, "model"),
             schedule=optional_parsed(data, "schedule", ScheduleFacts.parse),
-            engagement=optional_text(optional_fields(data, "engagement"), "verdict") or "",
+            engagement=optional_parsed(data, "engagement", _verdict) or "",
             check=optional_parsed(data, "check", ServerCheck.parse),
             imported=optional_parsed(data, "imported", ImportFacts.parse),
             note=optional_text(data, "note") or "",

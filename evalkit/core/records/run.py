@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from evalkit.core.json_fields import (
     all_parsed,
+    by_name,
     fields,
     integer,
     number,
@@ -151,12 +152,11 @@ class Environment:
     @classmethod
     def parse(cls, data: JsonObject) -> Environment:
         """Raises BadField."""
-        packages, guests = optional_fields(data, "packages"), optional_fields(data, "guests")
         return cls(
             optional_text(data, "python"),
-            {name: optional_text(packages, name) for name in packages},
+            by_name(data, "packages", optional_text),
             optional_text(data, "commit"),
-            {name: text(guests, name) for name in guests},
+            by_name(data, "guests", text),
         )
 
 
@@ -197,7 +197,8 @@ class RunRecord:
             recipe=fields(data, "recipe"),
             identity=optional_fields(data, "identity"),
             identity_sha256=optional_text(data, "identity_sha256"),
-            environment=Environment.parse(optional_fields(data, "environment")),
+            environment=optional_parsed(data, "environment", Environment.parse)
+            or Environment.parse({}),
             scoring=optional_fields(data, "scoring"),
             until_decided=optional_parsed(data, "until_decided", StoppingRecord.parse),
             stored=data,

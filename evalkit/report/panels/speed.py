@@ -70,9 +70,12 @@ class ArmSpeed:
     @classmethod
     def parse(cls, data: JsonObject) -> ArmSpeed:
         """Raises BadField."""
-        ratios = optional_fields(data, "ratios")
-        window = next((name for name in WINDOWS if ratios.get(name)), "")
-        return cls(text(data, "name"), optional_parsed(ratios, window, SpeedRatio.parse))
+        return cls(text(data, "name"), optional_parsed(data, "ratios", _first_window))
+
+
+def _first_window(ratios: JsonObject) -> SpeedRatio | None:
+    window = next((name for name in WINDOWS if ratios.get(name)), "")
+    return optional_parsed(ratios, window, SpeedRatio.parse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ def read_words(source: WordSource | None, base_dir: Path, default: str) -> tuple
         where = str(path)
         try:
             text = path.read_text(encoding="utf-8")
-            found = json.loads(text) if path.suffix == ".json" else text.splitlines()
+            entries = json.loads(text) if path.suffix == ".json" else text.splitlines()
         except (OSError, ValueError) as error:
             raise EvalkitError(f"{path}: cannot be read as a word list: {error}") from None
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        if not isinstance(entries, list) or not all(isinstance(word, str) for word in entries):
             raise EvalkitError(f"{path}: is not a list of words")
-        source = tuple(word.strip() for word in found if word.strip())
+        source = tuple(word.strip() for word in entries if word.strip())
     if not all(word.strip() for word in source) or not source:
         raise EvalkitError(f"{where}: holds no words, or an empty one")
     if len(set(source)) < len(source):

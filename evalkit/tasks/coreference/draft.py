@@ -72,7 +72,7 @@ class CoreferenceDraft:
             ordinal=ordinal(self.occurrence),
             word=self.word,
         )
-        own = places[self.occurrence - 1]
+        place = places[self.occurrence - 1]
         return self.finish(
             text=INTRO + text + question,
             references=(f"{self.word} {self.replies[self.occurrence - 1]}",),
@@ -80,7 +80,7 @@ class CoreferenceDraft:
                 "question": question.rpartition("\n")[2],
                 "occurrence": self.occurrence,
                 "equal": count,
-                "depth": round(100 * own / units, 1) if units else 0.0,
+                "depth": round(100 * place / units, 1) if units else 0.0,
                 "rounds": len(rounds),
                 "units": units,
             },

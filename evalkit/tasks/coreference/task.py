@@ -94,10 +94,10 @@ class CoreferenceTask:
 
     def _replies(self, asked: Request, source: random.Random) -> tuple[str, ...]:
         """Replies to the asked request, no two of them equal."""
-        found: dict[str, None] = {}
-        while len(found) < self.equal:
-            found[reply(asked, self.config.sentences, source)] = None
-        return tuple(found)
+        replies: dict[str, None] = {}
+        while len(replies) < self.equal:
+            replies[reply(asked, self.config.sentences, source)] = None
+        return tuple(replies)
 
     def _others(self, asked: Request, source: random.Random) -> Iterator[Round]:
         """Rounds with other requests, many of them near the asked one."""

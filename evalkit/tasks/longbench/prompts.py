@@ -138,9 +138,9 @@ def _read(path: Path) -> bytes:
 
 def _object(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        parsed = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise EvalkitError(f"{path}: not JSON: {error}") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(parsed, dict) or not parsed:
         raise EvalkitError(f"{path}: not an object with one entry per task")
-    return found
+    return parsed

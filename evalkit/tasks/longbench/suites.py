@@ -97,24 +97,24 @@ def macros(suite: str, scores: Mapping[str, float]) -> list[Macro]:
         scores: mean score per cell (`cell`).
     """
     chosen = suites()[suite]
-    found = []
+    means = []
     for spec in chosen.macros:
         for name, cells in _cells(chosen, spec):
             weights = _weights(cells, spec.average)
             missing = tuple(c for c in weights if c not in scores)
             value = None if missing else sum(w * scores[c] for c, w in weights.items())
-            found.append(Macro(suite, name, value, weights, missing, chosen.confirmed))
-    return found
+            means.append(Macro(suite, name, value, weights, missing, chosen.confirmed))
+    return means
 
 
 def complete(scores: Mapping[str, float]) -> list[Macro]:
     """The means of all suites whose cells all have a score, each name once."""
-    found: dict[str, Macro] = {}
+    by_name: dict[str, Macro] = {}
     for suite in suites():
         for macro in macros(suite, scores):
             if macro.value is not None:
-                found.setdefault(macro.name, macro)
-    return list(found.values())
+                by_name.setdefault(macro.name, macro)
+    return list(by_name.values())
 
 
 def _cells(suite: Suite, spec: MacroSpec) -> Iterator[tuple[str, dict[str, str]]]:

@@ -56,21 +56,21 @@ class LongBenchTask:
     @cached_property
     def deviations(self) -> dict[str, Any]:
         """What differs from the official task; reads the data."""
-        found: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         file, wording = self._file, self._prompts
         if self.data is not None and not self._is_pinned(self.data):
-            found["data"] = f"{Path(file.where).name} sha256 {file.sha256[:16]}"
+            changes["data"] = f"{Path(file.where).name} sha256 {file.sha256[:16]}"
         if not wording.official:
             digests = sorted(wording.sha256.items())
-            found["prompts"] = ", ".join(f"{name} {sha[:16]}" for name, sha in digests)
+            changes["prompts"] = ", ".join(f"{name} {sha[:16]}" for name, sha in digests)
         official = official_count(self.task, self.bin)
         if len(self) != official:
-            found["samples"] = f"{len(self)} of {official}"
+            changes["samples"] = f"{len(self)} of {official}"
         if file.problems:
-            found["malformed"] = [str(problem) for problem in file.problems]
+            changes["malformed"] = [str(problem) for problem in file.problems]
         if self.config.max_new_tokens not in (None, wording.lengths.get(self.task)):
-            found["max_new_tokens"] = self.config.max_new_tokens
-        return found
+            changes["max_new_tokens"] = self.config.max_new_tokens
+        return changes
 
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index`, its middle cut out where it is longer than `max_length`.

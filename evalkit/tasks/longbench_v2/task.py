@@ -48,24 +48,24 @@ class LongBenchV2Task:
     @cached_property
     def deviations(self) -> dict[str, Any]:
         """What differs from the official benchmark; reads the data."""
-        found: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if self.data is not None:
             digest = sha256(self.data)
             if digest != of_card(items.CARD, "data").sha256:
-                found["data"] = f"{self.data.name} sha256 {digest[:16]}"
+                changes["data"] = f"{self.data.name} sha256 {digest[:16]}"
         files = [self.mode, *([prompts.ANSWER] if self.mode == "0shot_cot" else [])]
         other = [name for name in files if not prompts.load(self.prompts_folder, name).official]
         if other:
             digests = [prompts.load(self.prompts_folder, name).sha256[:16] for name in other]
-            found["prompts"] = ", ".join(f"{n} {d}" for n, d in zip(other, digests, strict=True))
+            changes["prompts"] = ", ".join(f"{n} {d}" for n, d in zip(other, digests, strict=True))
         official = cards.load(items.CARD).counts["questions"]
         if len(self) != official:
-            found["samples"] = f"{len(self)} of {official}"
+            changes["samples"] = f"{len(self)} of {official}"
         if self.config.lengths is not None:
-            found["lengths"] = list(self.config.lengths)
+            changes["lengths"] = list(self.config.lengths)
         if self._index.problems:
-            found["malformed"] = [str(problem) for problem in self._index.problems]
-        return found | self._budgets()
+            changes["malformed"] = [str(problem) for problem in self._index.problems]
+        return changes | self._budgets()
 
     def _budgets(self) -> dict[str, int]:
         """Budgets that are not the official ones."""
@@ -125,10 +125,10 @@ class LongBenchV2Task:
 
     @property
     def _index(self) -> items.Index:
-        found = items.index(items.pinned() if self.data is None else self.data)
+        index = items.index(items.pinned() if self.data is None else self.data)
         if self.config.malformed == "refuse":
-            refuse(found.problems)
-        return found
+            refuse(index.problems)
+        return index
 
     @cached_property
     def _items(self) -> tuple[items.Item, ...]:

@@ -144,8 +144,8 @@ class KamradtTask:
     def deviations(self) -> Mapping[str, Any]:
         """What differs from the original defaults."""
         official = {"buffer": 200, "needle": NEEDLE, "question": QUESTION, "phrases": PHRASES}
-        found = {k: getattr(self.config, k) for k in official}
-        changed = {k: v for k, v in found.items() if v != official[k]}
+        used = {k: getattr(self.config, k) for k in official}
+        changed = {k: v for k, v in used.items() if v != official[k]}
         return changed | ({"haystack": self.config.path} if self.config.path else {})
 
     def __len__(self) -> int:

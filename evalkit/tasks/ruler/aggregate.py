@@ -112,10 +112,10 @@ def _notes(rows: tuple[LengthScore, ...]) -> tuple[str, ...]:
             f"at {at} the score is the mean of {left} of {len(NAMES)} tasks;"
             f" missing: {', '.join(missing)}"
         )
-    found = tuple(row.length for row in rows)
-    absent = [length for length in OFFICIAL_LENGTHS if length not in found]
-    if found != OFFICIAL_LENGTHS:
-        text = f"averages are over the lengths {_listed(found)}, not the official six"
+    measured = tuple(row.length for row in rows)
+    absent = [length for length in OFFICIAL_LENGTHS if length not in measured]
+    if measured != OFFICIAL_LENGTHS:
+        text = f"averages are over the lengths {_listed(measured)}, not the official six"
         notes.append(f"{text}; missing: {_listed(absent)}" if absent else text)
     fallen = [
         row.length
@@ -131,11 +131,11 @@ def _notes(rows: tuple[LengthScore, ...]) -> tuple[str, ...]:
 
 
 def _by_missing(rows: tuple[LengthScore, ...]) -> dict[tuple[str, ...], list[int]]:
-    found: dict[tuple[str, ...], list[int]] = {}
+    lengths: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         if row.missing:
-            found.setdefault(row.missing, []).append(row.length)
-    return found
+            lengths.setdefault(row.missing, []).append(row.length)
+    return lengths
 
 
 def _listed(lengths: tuple[int, ...] | list[int]) -> str:

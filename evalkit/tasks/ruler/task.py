@@ -75,12 +75,12 @@ class RulerTask:
         if self.cell.spec.family == "niah":
             official["num_keys"] = num_keys(self.cell.spec)
             official["haystack"] = str(self.cell.spec.args["type_haystack"])
-        found: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         for key, names in APPLIES.items():
             value = getattr(self.overrides, key)
             if self.base in names and value not in (None, official.get(key)):
-                found[key] = _digest(value) if isinstance(value, tuple) else value
-        return found
+                changes[key] = _digest(value) if isinstance(value, tuple) else value
+        return changes
 
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index`, its haystack as large as fits into the length.

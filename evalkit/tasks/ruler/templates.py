@@ -61,10 +61,10 @@ def parse(constants: str, suite: str) -> dict[str, Spec]:
     """
     families = _literal(constants, "TASKS")
     try:
-        found = {}
+        by_name = {}
         for name, entry in yaml.safe_load(suite).items():
             wording = families[entry["task"]]
-            found[name] = Spec(
+            by_name[name] = Spec(
                 name=name,
                 family=entry["task"],
                 args=dict(entry["args"]),
@@ -74,7 +74,7 @@ def parse(constants: str, suite: str) -> dict[str, Spec]:
             )
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise EvalkitError(f"RULER's {SUITE} or {CONSTANTS} has an unknown form: {error}") from None
-    return found
+    return by_name
 
 
 def _literal(source: str, name: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class VariableTracking:
         names = _names(3, hops + 1, cell.rng(self._index, "example names"))
         fields = {"query": str(value), "num_v": hops + 1}
         limit = EXAMPLE_TOKENS - cell.spec.tokens_to_generate
-        found, tokens = "", 0
+        example, tokens = "", 0
         for units in range(5, EXAMPLE_TOKENS, 5):
             source = cell.rng(self._index, f"example places/{units}")
             context = _context(units, [_chain(names, value)], source)
@@ -76,24 +76,24 @@ class VariableTracking:
             tokens = len(renderer.tokenizer.encode(text, add_special_tokens=False))
             if tokens > limit:
                 break
-            found = text
-        if not found:
+            example = text
+        if not example:
             raise EvalkitError(
                 f"{cell.name}: the solved example takes {tokens} tokens, more than {limit}"
             )
-        return found
+        return example
 
 
 def _names(letters: int, count: int, source: random.Random) -> list[str]:
     """Distinct variable names of capital letters, ``VAR`` left out."""
-    found: list[str] = []
+    names: list[str] = []
     for number in permutation(26**letters, source):
         name = "".join(ascii_uppercase[number // 26**i % 26] for i in range(letters))
         if name != "VAR":
-            found.append(name)
-        if len(found) == count:
+            names.append(name)
+        if len(names) == count:
             break
-    return found
+    return names
 
 
 def _chain(names: list[str], value: int) -> list[str]:

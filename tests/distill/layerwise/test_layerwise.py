@@ -484,7 +484,9 @@ def shared(tmp_path_factory):
 def test_a_full_layer_without_an_indexer_is_refused(shared, tmp_path):
     """One that serves itself alone never trains, yet it would be run."""
     config = recipe(shared, arm={"retention": None, "pattern": "FSSSFSSF"})
-    with pytest.raises(DistillError, match="layer 7 is full in the arm, but the checkpoint has no"):
+    with pytest.raises(
+        DistillError, match=r"layer 7 has no indexer in this checkpoint .*make the layer shared"
+    ):
         load_layerwise_setup(config, tmp_path, tmp_path)
 
 
