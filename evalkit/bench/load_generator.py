@@ -12,7 +12,9 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Prompt
 from evalkit.dsa.json_types import JsonObject
 from evalkit.engines.openai.api_keys import Key
-from evalkit.engines.openai.client import Client, Refused, Rejected, Reply, Retry
+from evalkit.engines.openai.client import Client
+from evalkit.engines.openai.replies import Refused, Rejected, Retry
+from evalkit.engines.openai.reply_body import Reply
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import Wire, served_models
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
-from evalkit.engines.openai.client import Refused, Rejected, Reply
+from evalkit.engines.openai.replies import OVER_LENGTH, Refused, Rejected, ending
+from evalkit.engines.openai.reply_body import Reply
 from evalkit.prompts.tokenizers import ChatTokenizer
 
-_REASONS = {"stop": "stop", "length": "length", "stop_sequence": "stop", "eos": "stop"}
+HARMLESS = "Hello"
 
 
 class Wire:
@@ -86,29 +88,38 @@ class Wire:
             "add_generation_prompt": False,
         }
 
+    def harmless(self, prompt: Prompt) -> Prompt:
+        """A prompt that nobody can object to, sent in the same form as `prompt`."""
+        sample = replace(prompt.sample, text=HARMLESS)
+        text = HARMLESS + sample.answer_prefix
+        return replace(
+            prompt, sample=sample, text=text, token_ids=tuple(self.tokenizer.encode(text))
+        )
+
     def completion(self, prompt: Prompt, reply: Reply) -> Completion:
         """The record of an answer.
 
         Raises:
-            Refused: the server read another number of tokens than the prompt has.
-            Rejected: it ended for a reason that is not an answer.
+            Refused: the server read other tokens than the prompt has.
+            Retry, Rejected: it ended for a reason that is not an answer, or read a part only.
         """
-        read = reply.prompt_tokens
-        if self.path(prompt) == "/completions" and read not in (None, len(prompt.token_ids)):
+        read, sent = reply.prompt_tokens, len(prompt.token_ids)
+        if self.path(prompt) == "/completions" and read not in (None, sent):
+            if self.config.api == "ids" and read is not None and read < sent:
+                raise Rejected(
+                    f"{OVER_LENGTH}: the server read {read} of the prompt's {sent} tokens"
+                )
             raise Refused(
                 f"{prompt.sample.id}: the server read {read} tokens where the prompt has"
-                f" {len(prompt.token_ids)}: it adds special tokens (a second BOS?) or has another"
-                " tokenizer"
+                f" {sent}: it adds special tokens (a second BOS?) or has another tokenizer"
             )
-        reason = _REASONS.get(reply.finish_reason or "")
-        if reason is None:
-            raise Rejected(f"the server ended the answer: {reply.finish_reason}")
+        reason = ending(reply.finish_reason)
         text, reason = self._within_budget(prompt, *_cut(prompt, reply.text, reason))
         return Completion(
             sample_id=prompt.sample.id,
             text=text,
             finish_reason=reason,
-            prompt_tokens=len(prompt.token_ids) if read is None else read,
+            prompt_tokens=sent if read is None else read,
             completion_tokens=self._count(reply),
             seconds=time.perf_counter() - reply.sent,
         )
