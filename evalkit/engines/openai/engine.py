@@ -81,6 +81,10 @@ class OpenAIServerEngine:
             )
         return urls
 
+    def served_model(self, arm: ArmConfig) -> str | None:
+        """Name under which the servers know an arm's checkpoint, where the recipe says it."""
+        return (arm.server.served_model if arm.server else None) or self.config.served_model
+
     def answer(
         self,
         arm: ArmConfig,
@@ -114,8 +118,7 @@ class OpenAIServerEngine:
             max_requests=self.config.max_requests,
             max_tokens=self.config.max_tokens_in_flight,
         )
-        named = (arm.server.served_model if arm.server else None) or self.config.served_model
-        work = _Work(self.wire, pool, left, named, self._models)
+        work = _Work(self.wire, pool, left, self.served_model(arm), self._models)
         work.start()
         return work
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from evalkit.config.server import OpenAIServerConfig
-from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
+from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.replies import OVER_LENGTH, Refused, Rejected, ending
@@ -41,7 +41,7 @@ class Wire:
         """The request.
 
         Raises:
-            Refused: as text, the server would read other tokens than the prompt has.
+            Refused: the server would read another prompt.
         """
         body: dict[str, JsonValue] = {
             "model": model,
@@ -54,6 +54,9 @@ class Wire:
         if self.config.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.path(prompt) == "/chat/completions":
+            if prompt.template_arguments:
+                given = as_object(self.config.extra_body.get("chat_template_kwargs"))
+                body["chat_template_kwargs"] = {**given, **prompt.template_arguments}
             return body | self._messages(prompt)
         return body | {"prompt": self._prompt(prompt)}
 
@@ -79,6 +82,13 @@ class Wire:
         if self.config.chat_prefix == "user":
             text = sample.text + sample.answer_prefix
             return {"messages": [{"role": "user", "content": text}]}
+        if prompt.reasoning_closed:  # SGLang continues within the block, vLLM renders another turn
+            raise Refused(
+                f"{sample.id}: the chat template opens a reasoning block, and where the answer"
+                " prefix then stands is the server's choice: use engine.api = ids (the block is"
+                " closed first), engine.chat_prefix = user, or prompts.template_arguments that"
+                " switch reasoning off"
+            )
         return {
             "messages": [
                 {"role": "user", "content": sample.text},
@@ -138,7 +148,7 @@ class Wire:
         """The answer cut to its own budget where reasoning left it more; `text` as it came else."""
         if not prompt.reasoning_tokens:
             return text, reason
-        if CLOSE not in text and (OPEN in text or opens_reasoning(prompt)):
+        if CLOSE not in text and (OPEN in text or prompt.reasoning_opened):
             return text, reason
         head, tag, answer = text.rpartition(CLOSE)
         ids = self.tokenizer.encode(answer, add_special_tokens=False)
