@@ -398,6 +398,12 @@ def test_several_models_need_a_choice(paper_checkpoint, prompts):
             answers(loaded(paper_checkpoint, server.url, served_model="b"), prompts[:2])
 
 
+def test_a_list_of_models_that_is_missing_is_said(paper_checkpoint, prompts):
+    with FakeServer(reports={"/v1/models": None}) as server:
+        with pytest.raises(EvalkitError, match="list of models: 404: Not Found"):
+            answers(loaded(paper_checkpoint, server.url), prompts[:2])
+
+
 def test_an_arm_names_its_own_servers(paper_checkpoint, prompts):
     with FakeServer() as common, FakeServer() as arm_server:
         engine = loaded(paper_checkpoint, common.url)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from aiohttp import web
+
+WAYS = list(itertools.product(["text", "chat"], [False, True]))
+ways = pytest.mark.parametrize(("api", "stream"), WAYS)
+"""Every way in which an answer can be asked for."""
 
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -87,3 +93,21 @@ async def answered(
     first = choice(request, content, None, piece=True)
     last = choice(request, None, finish, piece=True)
     return await events(request, {"choices": [first]}, {"choices": [last], **more})
+
+
+def ended(finish: Any, content: Any = "said") -> Answer:
+    """Completions that end so."""
+
+    async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return await answered(request, body, content, finish)
+
+    return answer
+
+
+def error(status: int, message: str = "no", **more: Any) -> Answer:
+    """Refusals."""
+
+    async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"error": {"message": message, **more}}, status=status)
+
+    return answer

@@ -280,7 +280,10 @@ class _Work:
         if self._named is not None:
             return self._named
         if server.url not in self._models:
-            names = served_models(await server.client.get("/models"))
+            try:
+                names = served_models(await server.client.get("/models"))
+            except Refused as refusal:
+                raise Refused(f"{server.url}: list of models: {refusal}") from None
             if len(names) != 1:
                 listed = ", ".join(names) or "none"
                 raise Refused(

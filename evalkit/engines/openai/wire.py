@@ -10,7 +10,7 @@ from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.replies import OVER_LENGTH, Refused, Rejected, ending
-from evalkit.engines.openai.reply_body import Reply
+from evalkit.engines.openai.reply_body import Reply, clean
 from evalkit.prompts.tokenizers import ChatTokenizer
 
 HARMLESS = "Hello"
@@ -167,4 +167,4 @@ def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
 def served_models(listing: JsonObject) -> list[str]:
     """Model names of a ``/v1/models`` answer."""
     entries = [as_object(entry) for entry in as_list(listing.get("data"))]
-    return [str(entry["id"]) for entry in entries if entry.get("id")]
+    return [clean(str(entry["id"])) for entry in entries if entry.get("id")]
