@@ -24,6 +24,7 @@ from evalkit.engines.openai.replies import (
 from evalkit.engines.openai.reply_body import (
     Reply,
     error_inside,
+    message_of,
     parsed,
     read_piece,
     read_whole,
@@ -190,6 +191,14 @@ def test_too_long_in_the_words_of_the_engine_is_counted_so(ask, engine, stream):
 def test_too_long_by_its_code_or_inside_of_what_a_gateway_wraps(body):
     assert isinstance(failure(Seen(400, words=words_of(body)), "no"), Rejected)
     assert rule_for(Seen(400, words=words_of(body))).says == "over-length"
+
+
+def test_a_refusal_that_quotes_the_prompt_is_judged_by_its_own_words():
+    fault = {"loc": ["body", "temperature"], "msg": "not a number", "input": TOO_LONG["vLLM"]}
+    assert message_of({"detail": [fault, {"msg": "no"}]}) == "body.temperature: not a number; no"
+    assert rule_for(Seen(422, words=words_of({"detail": [fault]}))) is RULES[-1]
+    quoted = {"message": "bad request: " + "x" * 1000 + TOO_LONG["vLLM"]}
+    assert rule_for(Seen(400, words=words_of(quoted))) is RULES[-1]
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,27 @@ def message_of(error: JsonValue) -> str:
     """The message of an error body; "" where there is none."""
     fields = as_object(error)
     message = (fields.get("message") or fields.get("detail")) if fields else error
+    faults = [as_object(fault) for fault in as_list(message)]
+    if faults and all("msg" in fault for fault in faults):
+        # FastAPI: a list of faults, each with the field and what was sent, the whole prompt maybe.
+        return "; ".join(f"{_place(fault)}{fault['msg']}" for fault in faults)
     return str(message) if message else ""
 
 
+def _place(fault: JsonObject) -> str:
+    where = ".".join(map(str, as_list(fault.get("loc"))))
+    return f"{where}: " if where else ""
+
+
 def words_of(error: JsonValue) -> str:
-    """Message, code and type of an error in lower case, with those that a gateway wraps."""
+    """Message, code and type of an error in lower case, with those that a gateway wraps.
+
+    The beginning of each: behind it, some servers quote the request.
+    """
     fields = as_object(error)
     wrapped = as_object(fields.get("metadata")).get("raw")  # OpenRouter: the provider's own error
     parts = [fields.get("code"), fields.get("type"), message_of(error), wrapped]
-    return " ".join(str(part) for part in parts if part)[:10_000].lower()
+    return " ".join(str(part)[:1000] for part in parts if part).lower()
 
 
 def read_whole(data: JsonObject, reply: Reply) -> None:
