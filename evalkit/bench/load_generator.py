@@ -12,7 +12,9 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Prompt
 from evalkit.dsa.json_types import JsonObject
 from evalkit.engines.openai.api_keys import Key
-from evalkit.engines.openai.client import Client, Refused, Rejected, Reply, Retry
+from evalkit.engines.openai.client import Client
+from evalkit.engines.openai.replies import Refused, Rejected, Retry, ending
+from evalkit.engines.openai.reply_body import Reply
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import Wire, served_models
 
@@ -125,6 +127,7 @@ async def drive(
             sent = time.perf_counter()
             try:
                 reply = await server.client.complete(wire.path(prompt), body, wire.seconds(prompt))
+                ending(reply.finish_reason)
             except (Retry, Rejected) as error:
                 late = sent - start
                 return Timing(number, at, late, (), len(prompt.token_ids), 0, None, str(error))

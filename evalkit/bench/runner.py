@@ -269,7 +269,6 @@ def _drive(
     candidate: Candidate, bench: BenchConfig, prompts: Sequence[Prompt], due: Sequence[float]
 ) -> list[Timing]:
     engine, arm = candidate.engine, candidate.arm
-    named = (arm.server.served_model if arm.server else None) or engine.config.served_model
     return asyncio.run(
         drive(
             engine.wire,
@@ -279,7 +278,7 @@ def _drive(
             due,
             concurrency=bench.concurrency,
             extra_body=bench.extra_body,
-            served_model=named,
+            served_model=engine.served_model(arm),
         )
     )
 

@@ -24,6 +24,8 @@ class EngineKind(Kind[C]):
         servers: its servers are asked whether they run an arm's schedule before the arm answers;
             for engines derived from `evalkit.engines.openai.engine.OpenAIServerEngine`.
         turn_samples: how many samples one arm answers before the next has its turn; None: a block.
+        prefix_in_user_turn: whether an answer prefix ends the user's turn, instead of beginning the
+            assistant's.
         check_arms: raises ValueError for arms that do not go with the section.
     """
 
@@ -31,6 +33,7 @@ class EngineKind(Kind[C]):
     throughput: frozenset[str] = frozenset()
     servers: bool = False
     turn_samples: Callable[[C], int] | None = None
+    prefix_in_user_turn: Callable[[C], bool] = lambda _: False
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.bench import BenchConfig
@@ -12,6 +12,12 @@ from evalkit.config.engine import ENGINES, EngineConfig, default_engine
 from evalkit.core.plugins import near
 from evalkit.core.recipe import Strict
 from evalkit.tasks.registry import TaskConfig
+
+# What the renderer itself hands to a chat template, or to the method that renders it.
+OWN_ARGUMENTS = frozenset(
+    {"conversation", "messages", "chat_template", "tokenize", "add_generation_prompt"}
+    | {"continue_final_message", "tools", "documents", "return_dict", "return_tensors"}
+)
 
 
 class PromptConfig(Strict):
@@ -22,18 +28,30 @@ class PromptConfig(Strict):
             text, ``always`` refuses a tokenizer without a template. Tasks may exempt themselves.
         template: one of RULER's model templates by name (``meta-chat``, ``vicuna-chat`` ...),
             instead of the tokenizer's chat template.
+        template_arguments: what the tokenizer's chat template takes besides the conversation
+            (``{ enable_thinking = false }``); part of what every prompt is, and sent along to
+            servers that render by themselves.
         reasoning_tokens: budget of a reasoning block (``<think> … </think>``); the answer behind it
             has the task's own budget.
     """
 
     chat: Literal["auto", "always", "never"] = "auto"
     template: str | None = None
+    template_arguments: dict[str, JsonValue] | None = None
     reasoning_tokens: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _one_template(self) -> PromptConfig:
         if self.template is not None and self.chat == "never":
             raise ValueError("template and chat = never exclude each other")
+        if self.template_arguments and (self.template is not None or self.chat == "never"):
+            raise ValueError(
+                "template_arguments are for the tokenizer's chat template: leave out template, and"
+                " chat = never"
+            )
+        taken = sorted(OWN_ARGUMENTS.intersection(self.template_arguments or ()))
+        if taken:
+            raise ValueError(f"template_arguments: {', '.join(taken)} is not yours to set")
         return self
 
 

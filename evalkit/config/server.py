@@ -37,6 +37,7 @@ class OpenAIServerConfig(Strict):
         timeout_per_1k_tokens: see `timeout`.
         retries: further tries of a request; after that it is an error row, tried by the next run.
         backoff: seconds before the first retry, doubled each time, at most a minute.
+        max_retry_after: longest wait in seconds that a server may ask for (``Retry-After``).
         api_key_env: name of the environment variable that holds the key.
         api_key_file: file that holds the key.
         probe_prompts: prompts of the behavioural probe before every arm; 0 leaves it out.
@@ -58,6 +59,7 @@ class OpenAIServerConfig(Strict):
     timeout_per_1k_tokens: float = Field(default=10.0, ge=0)
     retries: int = Field(default=8, ge=0)
     backoff: float = Field(default=0.5, gt=0)
+    max_retry_after: float = Field(default=600.0, ge=0)
     api_key_env: str | None = None
     api_key_file: str | None = None
     probe_prompts: int = Field(default=4, ge=0)
@@ -128,8 +130,8 @@ class ServerConfig(Strict):
 # Fields that say where and how fast, not what is answered; they leave the identity of a run.
 CLIENT_FIELDS = frozenset(
     {"urls", "stream", "served_model", "turn_samples", "max_requests", "max_tokens_in_flight"}
-    | {"timeout", "timeout_per_1k_tokens", "retries", "backoff", "api_key_env", "api_key_file"}
-    | {"probe_prompts", "probe_tokens"}
+    | {"timeout", "timeout_per_1k_tokens", "retries", "backoff", "max_retry_after"}
+    | {"api_key_env", "api_key_file", "probe_prompts", "probe_tokens"}
 )
 PLACE_FIELDS = frozenset({"urls", "served_model", "log"})
 

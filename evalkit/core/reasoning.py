@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from evalkit.core.types import Prompt
-
 OPEN, CLOSE = "<think>", "</think>"
 
 
@@ -27,9 +25,9 @@ def is_unclosed(text: str, *, opened: bool = False) -> bool:
     return OPEN in _without_blocks(text) or (opened and CLOSE not in text)
 
 
-def opens_reasoning(prompt: Prompt) -> bool:
-    """Whether the prompt itself opens the block, so that the answer only closes it."""
-    return prompt.text.rstrip().endswith(OPEN)
+def leaves_open(turn: str) -> bool:
+    """Whether the beginning of an assistant's turn opens a block that the answer has to close."""
+    return turn.rfind(OPEN) > turn.rfind(CLOSE)
 
 
 def _without_blocks(text: str) -> str:

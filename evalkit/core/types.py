@@ -76,6 +76,10 @@ class Prompt:
         text: the same as text, for servers that take no token ids.
         sha256: hash of the token ids; equal hashes mean equal prompts.
         reasoning_tokens: tokens that a reasoning block may take besides the answer's own budget.
+        reasoning_opened: whether the assistant's turn begins within a reasoning block.
+        reasoning_closed: whether a block that the template opened was closed before the answer
+            prefix.
+        template_arguments: what the chat template was given, for servers that render by themselves.
     """
 
     sample: Sample
@@ -83,6 +87,9 @@ class Prompt:
     text: str
     sha256: str
     reasoning_tokens: int = 0
+    reasoning_opened: bool = False
+    reasoning_closed: bool = False
+    template_arguments: JsonObject = field(default_factory=dict)
 
     @property
     def max_new_tokens(self) -> int:

@@ -50,7 +50,7 @@ def check_arm(
         with JsonClient(url, engine.key) as client:
             info = read_server_info(client)
             servers.append(info)
-            findings.append(evidence.model_finding(arm, engine.model, info))
+            findings.append(evidence.model_finding(engine.served_model(arm), engine.model, info))
             findings += setting_findings(arm.name, info, others)
             if schedule is not None and engine.layout is not None:
                 findings += _schedule_findings(engine, arm, schedule, engine.layout.native, info)

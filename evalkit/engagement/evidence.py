@@ -56,11 +56,16 @@ def dialect_of(
     return None
 
 
-def model_finding(arm: ArmConfig, model: str, info: ServerInfo) -> Finding:
-    """Does the server serve the arm's checkpoint?"""
-    named = arm.server.served_model if arm.server else None
+def model_finding(named: str | None, model: str, info: ServerInfo) -> Finding:
+    """Does the server serve the arm's checkpoint, by its path or by the name that the recipe gives?
+
+    Args:
+        named: ``served_model`` of the arm, or of the engine.
+        model: the checkpoint.
+        info: the server in its own words.
+    """
     if named is not None and named in info.models:
-        return Finding("model", True, f"serves {named}, as the arm names it")
+        return Finding("model", True, f"serves {named}, as the recipe names it")
     if not info.models:
         return Finding("model", None, "the server lists no model")
     wanted = Path(model).name.lower()

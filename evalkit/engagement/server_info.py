@@ -200,7 +200,7 @@ def _parsed(text: str) -> JsonValue:
     """JSON; None for what is not."""
     try:
         value: JsonValue = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import json
+import re
+from functools import cached_property
 
 from evalkit.config.run import PromptConfig
-from evalkit.core.errors import EvalkitError
+from evalkit.core.errors import EvalkitError, in_one_line
+from evalkit.core.reasoning import CLOSE, leaves_open
 from evalkit.core.types import Prompt, Sample
 from evalkit.data.model_templates import PLACE, model_template
 from evalkit.prompts.token_counter import TokenCounter
@@ -13,6 +18,9 @@ from evalkit.prompts.tokenizers import ChatTokenizer, hash_ids, tokenizer_hash
 
 MOST_UNCHECKED = 4096
 """Counts that are remembered until the prompt is rendered."""
+
+_USER_TURN = "USER-TURN"
+"""Stands for the user's text where it is asked what the template puts behind it."""
 
 
 class ChatRenderer:
@@ -22,9 +30,27 @@ class ChatRenderer:
     assistant's turn. Special tokens are added exactly once: by the chat template, or by the
     tokenizer when there is none; a doubled BOS is refused. A model template of RULER takes the
     place of the chat template; the tokenizer adds its BOS unless the template begins with it.
+
+    Where the template opens a reasoning block, the block is closed before an answer prefix: within
+    it the prefix, and any answer behind it, would be a thought.
+
+    Args:
+        tokenizer: of the model.
+        config: the policy.
+        prefix_in_user_turn: the answer prefix ends the user's turn, for servers that are sent
+            turns instead of prompts.
+
+    Raises:
+        EvalkitError: the tokenizer has no such template, or it does not read an argument.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, config: PromptConfig | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        config: PromptConfig | None = None,
+        *,
+        prefix_in_user_turn: bool = False,
+    ) -> None:
         config = config or PromptConfig()
         self.tokenizer = tokenizer
         self.template = None if config.template is None else model_template(config.template)
@@ -35,6 +61,9 @@ class ChatRenderer:
             )
         self.chat = has_template and config.chat != "never"
         self.reasoning_tokens = config.reasoning_tokens
+        self.prefix_in_user_turn = prefix_in_user_turn
+        self.template_arguments = config.template_arguments or {}
+        self._check_arguments()
         self._overhead: dict[bool, int] = {}
         self._last: Prompt | None = None
         self._counter = TokenCounter.of(tokenizer)
@@ -44,7 +73,8 @@ class ChatRenderer:
         """The prompt of a sample.
 
         Raises:
-            EvalkitError: the prompt would begin with two BOS tokens.
+            EvalkitError: the prompt would begin with two BOS tokens, the template cannot be
+                rendered, or an answer prefix would leave no room for reasoning.
         """
         # A task that fits its haystack has usually just rendered the sample it returns.
         if self._last is None or self._last.sample != sample:
@@ -66,7 +96,18 @@ class ChatRenderer:
                 f"{sample.id}: the prompt begins with two BOS tokens (id {bos}): the text or the"
                 " template prints one that the tokenizer adds again"
             )
-        return Prompt(sample, ids, text, hash_ids(ids), self.reasoning_tokens)
+        chat = self.chat and sample.chat
+        turn = self._closing(sample) + ("" if self.prefix_in_user_turn else sample.answer_prefix)
+        return Prompt(
+            sample,
+            ids,
+            text,
+            hash_ids(ids),
+            self.reasoning_tokens,
+            reasoning_opened=leaves_open(self._turn + turn if chat else turn),
+            reasoning_closed=bool(self._closing(sample)),
+            template_arguments=self.template_arguments if chat else {},
+        )
 
     def count(self, sample: Sample) -> int:
         """Tokens of a sample's prompt, without making them where that can be told exactly.
@@ -85,10 +126,33 @@ class ChatRenderer:
     def _text(self, sample: Sample) -> tuple[str, bool]:
         """The whole prompt, and whether the tokenizer adds its special tokens."""
         chat = self.chat and sample.chat
-        text = self._wrap(sample.text) if chat else sample.text
         # A chat template prints the special tokens itself.
         special = not chat or (self.template is not None and not self._begins_with_bos())
-        return text + sample.answer_prefix, special
+        if not chat:
+            return sample.text + sample.answer_prefix, special
+        if self.prefix_in_user_turn:
+            return self._wrap(sample.text + sample.answer_prefix), special
+        return self._wrap(sample.text) + self._closing(sample) + sample.answer_prefix, special
+
+    def _closing(self, sample: Sample) -> str:
+        """What closes the template's reasoning block before the answer prefix; mostly ""."""
+        if not (self.chat and sample.chat and sample.answer_prefix) or self.prefix_in_user_turn:
+            return ""
+        if not leaves_open(self._turn + sample.answer_prefix):
+            return ""
+        if self.reasoning_tokens:
+            raise EvalkitError(
+                f"{sample.task}: the chat template opens a reasoning block, but the answer prefix"
+                " of this task begins the answer: set prompts.reasoning_tokens = 0 (the block is"
+                " then closed before the prefix), or leave the task out"
+            )
+        # As templates write an empty block: on lines of its own, or in one.
+        return f"\n{CLOSE}\n\n" if self._turn.endswith("\n") else CLOSE
+
+    @cached_property
+    def _turn(self) -> str:
+        """What the template puts behind the user's text: the head of the assistant's turn."""
+        return self._wrap(_USER_TURN).rpartition(_USER_TURN)[2]
 
     def overhead(self, *, chat: bool = True) -> int:
         """Tokens that the template and special tokens add around the text."""
@@ -104,6 +168,9 @@ class ChatRenderer:
         template = getattr(self.tokenizer, "chat_template", None) if self.chat else None
         template = self.template or template
         digest.update(repr((self.chat, template)).encode())
+        if self.template_arguments or self.prefix_in_user_turn:
+            more = [self.template_arguments, self.prefix_in_user_turn]
+            digest.update(json.dumps(more, sort_keys=True).encode())
         return digest.hexdigest()
 
     def _begins_with_bos(self) -> bool:
@@ -113,7 +180,32 @@ class ChatRenderer:
     def _wrap(self, text: str) -> str:
         if self.template is not None:
             return self.template.replace(PLACE, text)
-        wrapped = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-        )
+        try:
+            wrapped = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}],
+                tokenize=False,
+                add_generation_prompt=True,
+                **self.template_arguments,
+            )
+        except Exception as error:  # whatever a template makes Jinja, or itself, raise
+            raise EvalkitError(
+                f"the tokenizer's chat template cannot be rendered: {in_one_line(error)}; mend it,"
+                " or set prompts.chat = never or prompts.template"
+            ) from error
         return str(wrapped)
+
+    def _check_arguments(self) -> None:
+        """A template takes any argument, and passes over those that it does not read."""
+        template = getattr(self.tokenizer, "chat_template", None)
+        if self.template_arguments and not template:
+            raise EvalkitError(
+                "prompts.template_arguments: the tokenizer has no chat template that takes them"
+            )
+        words = set(re.findall(r"\w+", str(template)))
+        for name in self.template_arguments:
+            if name not in words:
+                near = difflib.get_close_matches(name, words, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise EvalkitError(
+                    f"prompts.template_arguments: the chat template does not read {name}{hint}"
+                )

@@ -34,7 +34,12 @@ class ChatTokenizer(Tokenizer, Protocol):
         ...
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self,
+        conversation: list[dict[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        **template_arguments: object,
     ) -> object:
         """The conversation as text."""
         ...

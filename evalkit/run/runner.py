@@ -89,7 +89,11 @@ def run(
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
         facts = load(engine, model)
-        renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
+        renderer = ChatRenderer(
+            load_tokenizer(model),
+            todo.config.prompts,
+            prefix_in_user_turn=_prefix_in_user_turn(todo),
+        )
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
         facts["dense_tokens"] = dense_tokens(model)
         schedules = {arm.name: _schedule(engine, arm) for arm in arms}
@@ -119,6 +123,11 @@ def run(
     if isinstance(engine, MultiProcessEngine):
         engine.close()
     return refused
+
+
+def _prefix_in_user_turn(todo: RunPlan) -> bool:
+    engine = todo.config.engine
+    return ENGINES.of(engine).prefix_in_user_turn(engine)
 
 
 def _models(todo: RunPlan, stopping: StoppingRule | None) -> list[str]:

@@ -29,7 +29,6 @@ from evalkit.core.files import (
     writing,
 )
 from evalkit.core.json_fields import BadField
-from evalkit.core.reasoning import opens_reasoning
 from evalkit.core.records import FORMAT, ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.core.types import Completion, Prompt
 
@@ -187,7 +186,7 @@ def sample_row(prompt: Prompt, completion: Completion) -> SampleRow:
         completion=completion.text,
         finish_reason=completion.finish_reason,
         error=completion.error,
-        reasoning_opened=opens_reasoning(prompt),
+        reasoning_opened=prompt.reasoning_opened,
         seconds=round(completion.seconds, 4),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 
@@ -10,16 +11,19 @@ import pytest
 
 from evalkit.bench import workload
 from evalkit.bench.intervals import IntervalSettings, RatioUnits, estimate, latency, rate, ratio
-from evalkit.bench.load_generator import Timing
+from evalkit.bench.load_generator import Timing, drive
 from evalkit.bench.metrics import gaps, measure, parts, steady_span, tpot, ttft, windows
 from evalkit.bench.results import Round, drift, ratios, speed
 from evalkit.bench.server_metrics import accept_length, accept_length_of, between, read_counters
 from evalkit.config.bench import BenchConfig
+from evalkit.config.server import OpenAIServerConfig
 from evalkit.engagement.server_info import JsonClient
 from evalkit.engines.openai.api_keys import Key
+from evalkit.engines.openai.wire import Wire
 from evalkit.run.store import RunStore
 from tests.engagement.test_check import evalkit, sglang
 from tests.servers.fake import FakeServer
+from tests.servers.misbehaving import Misbehaving, ended
 
 
 def timing(number, sent, arrivals, tokens=None, **more):
@@ -240,6 +244,17 @@ def test_prompts_have_the_length_and_depend_on_seed_and_number_alone(tokenizer, 
     for as_text in (False, True):
         for prompt in workload.prompts(real, tokenizer, 3, as_text=as_text):
             assert 27 <= len(prompt.token_ids) <= 30
+
+
+def test_answers_that_a_server_breaks_off_are_failures(tokenizer):
+    wire = Wire(OpenAIServerConfig(), tokenizer)
+    prompts = workload.prompts(load_config(input_tokens=20), tokenizer, 1, as_text=False)
+    errors = []
+    for reason in ("abort", "length"):
+        with Misbehaving(ended(reason)) as server:
+            load = drive(wire, [server.url], Key(""), prompts, [0.0], concurrency=1, extra_body={})
+            errors += [timing.error for timing in asyncio.run(load)]
+    assert errors == ["the server broke the answer off: abort", None]
 
 
 def test_arrivals():

@@ -110,7 +110,8 @@ def test_the_engine_gives_a_reasoning_model_its_tokens(checkpoint):
     counts = []
     for budget in (0, 5):
         renderer = ChatRenderer(load_tokenizer(checkpoint), PromptConfig(reasoning_tokens=budget))
-        prompt = renderer.render(Sample("t/0", "t", "The sky <think>", ("x",), "none", 3))
+        asked = Sample("t/0", "t", "The sky", ("x",), "none", 3, answer_prefix=" <think>")
+        prompt = renderer.render(asked)
         assert prompt.max_new_tokens == 3 + budget
         with torch.inference_mode():
             (answer,) = next(iter(engine.answer(ArmConfig(name="a"), None, [prompt], ())))

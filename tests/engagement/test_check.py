@@ -136,6 +136,29 @@ def test_another_model_is_not_engaged_unless_the_arm_names_it(paper_checkpoint):
     assert "serves tiny, /weights/other, the arm wants" in result.reason
     named = arm(server={"served_model": "tiny"})
     assert check(paper_checkpoint, sglang("{}", model="other"), named).verdict == "engaged"
+    # The engine's name counts for arms that give none, and theirs goes before.
+    other = sglang("{}", model="other")
+    result = check(paper_checkpoint, other, arm(), served_model="tiny")
+    assert result.verdict == "engaged"
+    assert "serves tiny, as the recipe names it" in result.findings[0].text
+    wrong = arm(server={"served_model": "big"})
+    assert check(paper_checkpoint, other, wrong, served_model="tiny").verdict == "not engaged"
+
+
+def test_a_name_given_to_the_server_runs_from_the_recipe(paper_checkpoint, tmp_path):
+    """--served-model-name: the server knows the checkpoint by a name of its own, and no path."""
+    recipe = tmp_path / "recipe.toml"
+    with FakeServer(model="production") as server:
+        for line, code in (('served_model = "production"', 0), ("", 2)):
+            recipe.write_text(
+                f'model = "{paper_checkpoint}"\n[engine]\nkind = "openai_server"\n'
+                f'urls = ["{server.url}"]\nprobe_prompts = 0\n{line}\n'
+                '[[tasks]]\nkind = "needle"\nlengths = [256]\ndepths = [50]\nrepeats = 2\n'
+                'haystacks = 2\nvalue_digits = 4\nkey_adjectives = ["brave", "calm"]\n'
+                'key_nouns = ["apple", "arrow"]\n[[arms]]\nname = "off"\n',
+                encoding="utf-8",
+            )
+            assert evalkit("run", recipe, "--out", tmp_path / f"run{code}") == code
 
 
 def test_glm52_native_is_off_for_that_checkpoint(tmp_path):

@@ -105,13 +105,13 @@ def test_every_fault_is_healed_and_the_records_are_those_of_a_clean_run(
     assert proxy.faults.total() > 0.2 * (proxy.faults.total() + proxy.passed)
 
 
-def test_after_the_last_try_it_is_an_error_row(paper_checkpoint, prompts):
+def test_a_server_that_answers_nothing_stops_the_run_and_the_next_one_goes_on(
+    paper_checkpoint, prompts
+):
     with FakeServer() as server, FaultyProxy(server.url, rate=1.0, kinds=("503",)) as proxy:
-        completions = answers(loaded(paper_checkpoint, proxy.url, retries=2), prompts[:3])
-        assert {c.finish_reason for c in completions.values()} == {"error"}
-        assert all(
-            "given up after 3 tries: 503: try again" in c.error for c in completions.values()
-        )
+        problem = r"does not answer: given up after 3 tries: 503: try again; asked 'Hello'"
+        with pytest.raises(EvalkitError, match=problem):
+            answers(loaded(paper_checkpoint, proxy.url, retries=2), prompts[:3])
         proxy.rate = 0.0
         again = answers(loaded(paper_checkpoint, proxy.url, retries=2), prompts[:3])
     assert {i: c.text for i, c in again.items()} == expected(prompts[:3])
@@ -202,7 +202,7 @@ def test_ids_to_a_server_that_takes_text_only_is_said_at_once(paper_checkpoint, 
     with FakeServer(takes_ids=False) as server:
         with pytest.raises(EvalkitError, match=r"rejects every request: 400.*must be a string"):
             answers(loaded(paper_checkpoint, server.url), prompts)
-    assert len(server.seen) <= len(prompts)
+    assert len(server.seen) <= 2 * len(prompts)
 
 
 def test_chat_with_the_exemption_of_a_task(paper_checkpoint, tokenizer):
@@ -396,6 +396,12 @@ def test_several_models_need_a_choice(paper_checkpoint, prompts):
         assert not any(c.error for c in completions.values())
         with pytest.raises(EvalkitError, match="404"):
             answers(loaded(paper_checkpoint, server.url, served_model="b"), prompts[:2])
+
+
+def test_a_list_of_models_that_is_missing_is_said(paper_checkpoint, prompts):
+    with FakeServer(reports={"/v1/models": None}) as server:
+        with pytest.raises(EvalkitError, match="list of models: 404: Not Found"):
+            answers(loaded(paper_checkpoint, server.url), prompts[:2])
 
 
 def test_an_arm_names_its_own_servers(paper_checkpoint, prompts):

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
+from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.types import Prompt
 from evalkit.dsa import AppliedSchedule, Phase
 from evalkit.dsa.call import IndexerCache
@@ -137,7 +137,7 @@ class GreedyDecoder:
             return True
         text = self._text(row)
         if CLOSE not in text:
-            return OPEN not in text and not opens_reasoning(prompt)
+            return OPEN not in text and not prompt.reasoning_opened
         answer = text.rpartition(CLOSE)[2]
         spent = len(self.tokenizer.encode(answer, add_special_tokens=False))
         return spent >= prompt.sample.max_new_tokens

@@ -31,5 +31,6 @@ KIND = EngineKind(
     throughput=CLIENT_FIELDS,
     servers=True,
     turn_samples=lambda config: config.turn_samples,
+    prefix_in_user_turn=lambda config: config.api == "chat" and config.chat_prefix == "user",
     check_arms=_check_arms,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from collections.abc import Collection, Iterator, Sequence
 
 from evalkit.config.arm import ArmConfig
@@ -13,15 +15,15 @@ from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import Layout, ReuseSchedule
 from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
-from evalkit.engines.openai.client import Client, Refused, Rejected, Retry
+from evalkit.engines.openai.client import Client
+from evalkit.engines.openai.replies import Refused, Rejected, Retry
 from evalkit.engines.openai.server_pool import Server, ServerPool
-from evalkit.engines.openai.wire import Wire, served_models
+from evalkit.engines.openai.wire import HARMLESS, Wire, served_models
 from evalkit.prompts.tokenizers import ChatTokenizer
 
 LONGEST_BACKOFF = 60.0
 GATHER_SECONDS = 0.02  # answers that come together are written together
-HOPELESS = 3  # so many requests rejected and none answered: the settings are wrong, not the prompts
-_TOO_LONG = ("context length", "maximum", "too long", "longer than", "exceed", "max_model_len")
+_log = logging.getLogger("evalkit")
 
 
 class OpenAIServerEngine:
@@ -79,6 +81,10 @@ class OpenAIServerEngine:
             )
         return urls
 
+    def served_model(self, arm: ArmConfig) -> str | None:
+        """Name under which the servers know an arm's checkpoint, where the recipe says it."""
+        return (arm.server.served_model if arm.server else None) or self.config.served_model
+
     def answer(
         self,
         arm: ArmConfig,
@@ -99,7 +105,7 @@ class OpenAIServerEngine:
             except KeyboardInterrupt:
                 yield work.arrived()
                 raise
-            except (Refused, Rejected) as error:
+            except Refused as error:
                 yield work.arrived()
                 raise EvalkitError(f"arm {arm.name}: {error}") from None
             finally:
@@ -112,8 +118,7 @@ class OpenAIServerEngine:
             max_requests=self.config.max_requests,
             max_tokens=self.config.max_tokens_in_flight,
         )
-        named = (arm.server.served_model if arm.server else None) or self.config.served_model
-        work = _Work(self.wire, pool, left, named, self._models)
+        work = _Work(self.wire, pool, left, self.served_model(arm), self._models)
         work.start()
         return work
 
@@ -140,8 +145,9 @@ class _Work:
         self._came = asyncio.Event()
         self._problem: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._answers = 0
-        self._rejected = 0
+        self._last_answer = 0.0
+        self._doubting = asyncio.Lock()
+        self._said_until = 0.0
 
     @property
     def finished(self) -> bool:
@@ -157,7 +163,7 @@ class _Work:
         """Wait for an answer, and take those that come right behind it.
 
         Raises:
-            Refused, Rejected: the servers take nothing from us.
+            Refused: the servers take nothing from us.
         """
         await self._came.wait()
         if len(self._ready) < self._left and self._problem is None:
@@ -193,23 +199,62 @@ class _Work:
                 return
 
     async def _one(self, prompt: Prompt) -> Completion:
-        """One prompt, tried until it is answered or the tries are used up."""
-        tries, problem = 0, ""
-        while tries <= self._config.retries:
+        """An answer, or an error row where it is the prompt that gets none.
+
+        Raises:
+            Refused: the server is at fault.
+        """
+        begun = time.monotonic()
+        try:
+            return await self._answer(prompt)
+        except Retry as failure:
+            await self._doubt(prompt, begun, f"does not answer: {failure}")
+            return self._wire.error(prompt, str(failure))
+        except Rejected as failure:
+            if failure.doubtful and not self._last_answer:
+                await self._doubt(prompt, begun, f"rejects every request: {failure}")
+            return self._wire.error(prompt, str(failure))
+
+    async def _answer(self, prompt: Prompt) -> Completion:
+        """An answer, tried until it comes or the tries are used up.
+
+        Raises:
+            Retry, Rejected, Refused: there is none; see there.
+        """
+        tries = 0
+        while True:
             try:
                 completion = await self._try(prompt)
-                self._answers += 1
+                self._last_answer = time.monotonic()
                 return completion
+            except Rejected as refusal:
+                if not refusal.doubtful:  # it knows what it does not answer
+                    self._last_answer = time.monotonic()
+                raise
             except Retry as failure:
-                problem = str(failure)
                 if failure.gone and self._pool.live:
                     continue  # another server may take it at once
-                await asyncio.sleep(self._pause(tries, failure.after))
                 tries += 1
-            except Rejected as refusal:
-                self._note_rejection(refusal)
-                return self._wire.error(prompt, str(refusal))
-        return self._wire.error(prompt, f"given up after {tries} tries: {problem}")
+                if tries > self._config.retries:
+                    raise Retry(f"given up after {tries} tries: {failure}") from None
+                await asyncio.sleep(self._pause(tries - 1, failure.after))
+
+    async def _doubt(self, prompt: Prompt, since: float, problem: str) -> None:
+        """Ask for something harmless where nothing was answered since a prompt was sent first.
+
+        Raises:
+            Refused: that is not answered either, so it is not the prompt.
+        """
+        async with self._doubting:
+            if self._last_answer >= since:
+                return
+            try:
+                await self._answer(self._wire.harmless(prompt))
+            except (Retry, Rejected) as failure:
+                if self._last_answer < since:
+                    raise Refused(
+                        f"the server {problem}; asked {HARMLESS!r}, it does the same"
+                    ) from failure
 
     async def _try(self, prompt: Prompt) -> Completion:
         cost = self._wire.cost(prompt)
@@ -235,7 +280,10 @@ class _Work:
         if self._named is not None:
             return self._named
         if server.url not in self._models:
-            names = served_models(await server.client.get("/models"))
+            try:
+                names = served_models(await server.client.get("/models"))
+            except Refused as refusal:
+                raise Refused(f"{server.url}: list of models: {refusal}") from None
             if len(names) != 1:
                 listed = ", ".join(names) or "none"
                 raise Refused(
@@ -245,14 +293,17 @@ class _Work:
         return self._models[server.url]
 
     def _pause(self, tries: int, after: float) -> float:
-        """Seconds before the next try: exponential, spread, no less than the server asked for."""
-        longest = min(self._config.backoff * 2.0**tries, LONGEST_BACKOFF)
-        return max(after, random.uniform(0.5, 1.0) * longest)
+        """Seconds before the next try: exponential, spread, no less than the server asked for.
 
-    def _note_rejection(self, refusal: Rejected) -> None:
-        """A prompt that is too long is its own fault; the rest points to wrong settings."""
-        if any(words in str(refusal).lower() for words in _TOO_LONG):
-            return
-        self._rejected += 1
-        if self._rejected >= HOPELESS and not self._answers:
-            raise Rejected(f"the server rejects every request: {refusal}")
+        What it asks for is capped, and said where it is longer than any pause of our own.
+        """
+        longest = min(self._config.backoff * 2.0**tries, LONGEST_BACKOFF)
+        wait = min(after, self._config.max_retry_after)
+        if wait > LONGEST_BACKOFF and time.monotonic() >= self._said_until:
+            self._said_until = time.monotonic() + wait
+            _log.warning(
+                "the server asks to be left alone for %.0f s: the next try is in %.0f s",
+                after,
+                wait,
+            )
+        return max(wait, random.uniform(0.5, 1.0) * longest)

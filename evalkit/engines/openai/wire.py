@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from evalkit.config.server import OpenAIServerConfig
-from evalkit.core.reasoning import CLOSE, OPEN, opens_reasoning
+from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
-from evalkit.engines.openai.client import Refused, Rejected, Reply
+from evalkit.engines.openai.replies import OVER_LENGTH, Refused, Rejected, ending
+from evalkit.engines.openai.reply_body import Reply, clean
 from evalkit.prompts.tokenizers import ChatTokenizer
 
-_REASONS = {"stop": "stop", "length": "length", "stop_sequence": "stop", "eos": "stop"}
+HARMLESS = "Hello"
 
 
 class Wire:
@@ -39,7 +41,7 @@ class Wire:
         """The request.
 
         Raises:
-            Refused: as text, the server would read other tokens than the prompt has.
+            Refused: the server would read another prompt.
         """
         body: dict[str, JsonValue] = {
             "model": model,
@@ -52,6 +54,9 @@ class Wire:
         if self.config.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.path(prompt) == "/chat/completions":
+            if prompt.template_arguments:
+                given = as_object(self.config.extra_body.get("chat_template_kwargs"))
+                body["chat_template_kwargs"] = {**given, **prompt.template_arguments}
             return body | self._messages(prompt)
         return body | {"prompt": self._prompt(prompt)}
 
@@ -77,6 +82,13 @@ class Wire:
         if self.config.chat_prefix == "user":
             text = sample.text + sample.answer_prefix
             return {"messages": [{"role": "user", "content": text}]}
+        if prompt.reasoning_closed:  # SGLang continues within the block, vLLM renders another turn
+            raise Refused(
+                f"{sample.id}: the chat template opens a reasoning block, and where the answer"
+                " prefix then stands is the server's choice: use engine.api = ids (the block is"
+                " closed first), engine.chat_prefix = user, or prompts.template_arguments that"
+                " switch reasoning off"
+            )
         return {
             "messages": [
                 {"role": "user", "content": sample.text},
@@ -86,29 +98,38 @@ class Wire:
             "add_generation_prompt": False,
         }
 
+    def harmless(self, prompt: Prompt) -> Prompt:
+        """A prompt that nobody can object to, sent in the same form as `prompt`."""
+        sample = replace(prompt.sample, text=HARMLESS)
+        text = HARMLESS + sample.answer_prefix
+        return replace(
+            prompt, sample=sample, text=text, token_ids=tuple(self.tokenizer.encode(text))
+        )
+
     def completion(self, prompt: Prompt, reply: Reply) -> Completion:
         """The record of an answer.
 
         Raises:
-            Refused: the server read another number of tokens than the prompt has.
-            Rejected: it ended for a reason that is not an answer.
+            Refused: the server read other tokens than the prompt has.
+            Retry, Rejected: it ended for a reason that is not an answer, or read a part only.
         """
-        read = reply.prompt_tokens
-        if self.path(prompt) == "/completions" and read not in (None, len(prompt.token_ids)):
+        read, sent = reply.prompt_tokens, len(prompt.token_ids)
+        if self.path(prompt) == "/completions" and read not in (None, sent):
+            if self.config.api == "ids" and read is not None and read < sent:
+                raise Rejected(
+                    f"{OVER_LENGTH}: the server read {read} of the prompt's {sent} tokens"
+                )
             raise Refused(
                 f"{prompt.sample.id}: the server read {read} tokens where the prompt has"
-                f" {len(prompt.token_ids)}: it adds special tokens (a second BOS?) or has another"
-                " tokenizer"
+                f" {sent}: it adds special tokens (a second BOS?) or has another tokenizer"
             )
-        reason = _REASONS.get(reply.finish_reason or "")
-        if reason is None:
-            raise Rejected(f"the server ended the answer: {reply.finish_reason}")
+        reason = ending(reply.finish_reason)
         text, reason = self._within_budget(prompt, *_cut(prompt, reply.text, reason))
         return Completion(
             sample_id=prompt.sample.id,
             text=text,
             finish_reason=reason,
-            prompt_tokens=len(prompt.token_ids) if read is None else read,
+            prompt_tokens=sent if read is None else read,
             completion_tokens=self._count(reply),
             seconds=time.perf_counter() - reply.sent,
         )
@@ -127,7 +148,7 @@ class Wire:
         """The answer cut to its own budget where reasoning left it more; `text` as it came else."""
         if not prompt.reasoning_tokens:
             return text, reason
-        if CLOSE not in text and (OPEN in text or opens_reasoning(prompt)):
+        if CLOSE not in text and (OPEN in text or prompt.reasoning_opened):
             return text, reason
         head, tag, answer = text.rpartition(CLOSE)
         ids = self.tokenizer.encode(answer, add_special_tokens=False)
@@ -146,4 +167,4 @@ def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
 def served_models(listing: JsonObject) -> list[str]:
     """Model names of a ``/v1/models`` answer."""
     entries = [as_object(entry) for entry in as_list(listing.get("data"))]
-    return [str(entry["id"]) for entry in entries if entry.get("id")]
+    return [clean(str(entry["id"])) for entry in entries if entry.get("id")]
