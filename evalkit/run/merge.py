@@ -1,4 +1,4 @@
-"""Several run directories read as one, where their data and prompts agree."""
+"""Several run directories read as one, where they were asked, answered and scored alike."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.run.agreement import check_agreement
 from evalkit.run.store import RunStore, slug
 
-FACTS = ("weights_sha256", "indexer_sha256", "schedule", "prompts_sha256", "imported")
+FACTS = ("weights_sha256", "indexer_sha256", "schedule", "imported")
 """What makes two arms of one name the same arm."""
 
 
@@ -24,11 +25,12 @@ class MergedRuns(RunStore):
     """
 
     def __init__(self, stores: Sequence[RunStore]) -> None:
-        """Raises EvalkitError where a shared sample has other gold or was asked otherwise."""
+        """Raises EvalkitError where a shared sample has other gold, or see `check_agreement`."""
         super().__init__(stores[0].path)
         self.renamed: dict[str, tuple[Path, str]] = {}
         self._sources: dict[str, list[tuple[RunStore, str]]] = {}
         self._items = _items(stores)
+        check_agreement(stores)
         self._run = self._merged(stores)
 
     @property
@@ -99,7 +101,7 @@ def open_runs(paths: Sequence[Path]) -> RunStore:
 
 
 def _items(stores: Sequence[RunStore]) -> dict[str, ItemRow]:
-    """Gold of all; whether prompts agree is checked where arms are compared."""
+    """Gold of all."""
     items: dict[str, ItemRow] = {}
     for store in stores:
         for sample_id, item in store.read_items().items():

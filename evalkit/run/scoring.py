@@ -7,7 +7,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import with_guests
 from evalkit.core.reasoning import is_unclosed, without_reasoning
-from evalkit.core.records import ArmEntry, ItemRow, SampleRow, ScoreRow
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.run.store import RunStore
 from evalkit.scorers import METRICS
 from evalkit.scorers import flags as answer_flags
@@ -29,7 +29,7 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
     """
     run, items = store.read_run(), store.read_items()
     if scoring is None:
-        scoring = ScoringConfig.model_validate(run.scoring or run.section("scoring"))
+        scoring = scoring_of(run)
     counts = {}
     for arm in run.arms:
         rows = store.read_samples(arm.name)
@@ -51,6 +51,11 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
         run = run.with_environment(with_guests(environment, packages))
     store.write_run(run)
     return counts
+
+
+def scoring_of(run: RunRecord) -> ScoringConfig:
+    """The settings of a run's last scoring; those of its recipe before any."""
+    return ScoringConfig.model_validate(run.scoring or run.section("scoring"))
 
 
 def _settings(scoring: ScoringConfig, arm: ArmEntry) -> ScoringConfig:

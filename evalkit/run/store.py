@@ -189,7 +189,8 @@ def sample_row(prompt: Prompt, completion: Completion) -> SampleRow:
         error=completion.error,
         reasoning_opened=opens_reasoning(prompt),
         seconds=round(completion.seconds, 4),
-    )
+        max_new_tokens=prompt.max_new_tokens,
+    ).sealed()
 
 
 def slug(name: str) -> str:

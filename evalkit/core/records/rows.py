@@ -6,6 +6,7 @@ than the check of a dictionary, a tuple does not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class SampleRow(NamedTuple):
         reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.
         seconds: wall time, None where it is not known.
         extra: of imported answers, such as the score of a judge.
+        max_new_tokens: the most that might be generated; None where it is not known.
+        checksum: of the answer when it was recorded (`sealed`); None in rows of an earlier version.
     """
 
     sample_id: str
@@ -110,6 +113,8 @@ class SampleRow(NamedTuple):
     reasoning_opened: bool | None = None
     seconds: float | None = None
     extra: JsonObject | None = None
+    max_new_tokens: int | None = None
+    checksum: str | None = None
 
     @classmethod
     def parse(cls, row: JsonObject) -> SampleRow:
@@ -128,6 +133,7 @@ class SampleRow(NamedTuple):
             raise _unusable(row, names, "prompt_sha256")
         read, generated, seconds = get("prompt_tokens"), get("completion_tokens"), get("seconds")
         error, opened, extra = get("error"), get("reasoning_opened"), get("extra")
+        budget, checksum = get("max_new_tokens"), get("checksum")
         return cls(
             sample_id,
             task,
@@ -140,7 +146,21 @@ class SampleRow(NamedTuple):
             opened if isinstance(opened, bool) else None,
             seconds if isinstance(seconds, float) else None,
             extra if isinstance(extra, dict) else None,
+            budget if isinstance(budget, int) else None,
+            checksum if isinstance(checksum, str) else None,
         )
+
+    def sealed(self) -> SampleRow:
+        """With the checksum of its answer: an answer that is edited later is noticed."""
+        return self._replace(checksum=self._content())
+
+    @property
+    def edited(self) -> bool:
+        """Whether the answer is not the one that was recorded."""
+        return self.checksum is not None and self.checksum != self._content()
+
+    def _content(self) -> str:
+        return digest([self.sample_id, self.completion, self.finish_reason, self.error])
 
     @property
     def failed(self) -> bool:
@@ -171,6 +191,10 @@ class SampleRow(NamedTuple):
         row["seconds"] = self.seconds
         if self.extra:
             row["extra"] = self.extra
+        if self.max_new_tokens is not None:
+            row["max_new_tokens"] = self.max_new_tokens
+        if self.checksum is not None:
+            row["checksum"] = self.checksum
         return row
 
 
@@ -215,6 +239,12 @@ class ScoreRow(NamedTuple):
     def json(self) -> JsonObject:
         """The line on disk."""
         return self._asdict()
+
+
+def digest(content: JsonValue) -> str:
+    """16 hexadecimal digits of the sha256 of a JSON value."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _unusable(row: JsonObject, texts: tuple[str, ...], other: str) -> BadField:

@@ -61,7 +61,7 @@ def add_arm(
         unchanged=known,
     )
     if known:
-        if list(store.read_samples(arm).values()) != [_as_read(row) for row in rows]:
+        if not _same_answers(store.read_samples(arm).values(), rows):
             raise EvalkitError(
                 f"{store.path}: there is an arm {arm} with other content: choose another --arm"
             )
@@ -83,9 +83,10 @@ def _new_run() -> RunRecord:
     return RunRecord.for_imports(CompareConfig().model_dump(mode="json"), environment())
 
 
-def _as_read(row: SampleRow) -> SampleRow:
-    """A row as it comes back from the disk."""
-    return SampleRow.parse(json.loads(json.dumps(row.json())))
+def _same_answers(stored: Iterable[SampleRow], rows: Iterable[SampleRow]) -> bool:
+    """Whether rows read from the disk are these; earlier versions wrote no checksum."""
+    fresh = [SampleRow.parse(json.loads(json.dumps(row.json()))) for row in rows]
+    return [r._replace(checksum=None) for r in stored] == [r._replace(checksum=None) for r in fresh]
 
 
 def _known_items(store: RunStore, run: RunRecord) -> dict[str, ItemRow]:
@@ -151,7 +152,7 @@ def _sample_row(sample_id: str, prediction: Prediction) -> SampleRow:
         finish_reason="error" if prediction.error else "unknown",
         error=prediction.error,
         extra=prediction.extra or None,
-    )
+    ).sealed()
 
 
 def _item(sample_id: str, prediction: Prediction) -> ItemRow:
