@@ -157,6 +157,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         f"{', '.join(names)}: failed because: {text}"
         for text, names in _grouped(comparison.failures).items()
     ]
+    lines += comparison.remarks
     lines += [f"{arm.name}: {arm.note}" for arm in comparison.arms if arm.note]
     departures = {
         task.name: ", ".join(f"{k} = {short(v)}" for k, v in task.deviations.items())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import version
+
 from evalkit.config.run import ScoringConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_fields
-from evalkit.core.provenance import with_guests
+from evalkit.core.provenance import DISTRIBUTION, with_guests
 from evalkit.core.reasoning import is_unclosed, without_reasoning
-from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow, digest
+from evalkit.dsa.json_types import JsonValue
 from evalkit.run.store import RunStore
 from evalkit.scorers import METRICS
 from evalkit.scorers import flags as answer_flags
@@ -36,7 +40,7 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
         strange = next((i for i in rows if i not in items), None)
         if strange is not None:
             raise EvalkitError(f"{store.path}: arm {arm.name} answers {strange}, which has no gold")
-        settings = _settings(scoring, arm)
+        settings = rule_of(scoring, arm, run)
         scores = [
             score_row(item, rows[i], settings, arm.dense_tokens)
             for i, item in items.items()
@@ -58,11 +62,36 @@ def scoring_of(run: RunRecord) -> ScoringConfig:
     return ScoringConfig.model_validate(run.scoring or run.section("scoring"))
 
 
-def _settings(scoring: ScoringConfig, arm: ArmEntry) -> ScoringConfig:
-    """Official scripts score what is there: imported answers keep their reasoning in that mode."""
-    if arm.imported is not None and scoring.mode == "official":
+def rule_of(scoring: ScoringConfig, arm: ArmEntry, run: RunRecord) -> ScoringConfig:
+    """How the answers of an arm are scored: as those of every arm beside it.
+
+    Official scripts score all of an answer, its reasoning too. A run of nothing but imported
+    arms does so in the official mode; beside an arm that was run here, one rule holds for both.
+    """
+    foreign = arm.imported is not None and all(other.imported for other in run.arms)
+    if foreign and scoring.mode == "official":
         return scoring.model_copy(update={"reasoning": "keep"})
     return scoring
+
+
+def basis_of(
+    item: ItemRow, row: SampleRow, scoring: ScoringConfig, dense_tokens: int | None = None
+) -> str:
+    """`digest` of all that a score depends on: answer, gold, rule and version of the scorers."""
+    answer = [row.completion, row.finish_reason, row.error, bool(row.reasoning_opened)]
+    gold: list[JsonValue] = [item.task, item.metric, list(item.references), item.meta]
+    rule = [scoring.model_dump_json(), _version()]
+    return digest([answer, gold, rule, _is_dense(row, dense_tokens)])
+
+
+@cache
+def _version() -> str:
+    return version(DISTRIBUTION)
+
+
+def _is_dense(row: SampleRow, dense_tokens: int | None) -> bool:
+    """Whether prompt and answer are so short that no schedule changes them."""
+    return bool(dense_tokens) and row.tokens <= (dense_tokens or 0)
 
 
 def score_row(
@@ -73,7 +102,7 @@ def score_row(
     A prompt and answer of at most `dense_tokens` tokens are flagged: no schedule changes those.
     """
     flags = [flag for flag in META_FLAGS if item.meta.get(flag)]
-    if dense_tokens and row.tokens <= dense_tokens:
+    if _is_dense(row, dense_tokens):
         flags.append("dense")
     answer, value = row.completion, 0.0
     split = scoring.reasoning == "split"
@@ -100,4 +129,5 @@ def score_row(
             flags.append("empty")
     if row.finish_reason == "length":
         flags.append("length")
-    return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags))
+    basis = basis_of(item, row, scoring, dense_tokens)
+    return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags), basis)

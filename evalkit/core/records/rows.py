@@ -208,6 +208,8 @@ class ScoreRow(NamedTuple):
         score: in [0, 1]; a failed generation scores 0.
         answer: the text that was scored.
         flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
+        basis: `digest` of the answer, the gold and the rule that were scored; None in rows of an
+            earlier version.
     """
 
     sample_id: str
@@ -216,6 +218,7 @@ class ScoreRow(NamedTuple):
     score: float
     answer: str
     flags: tuple[str, ...] = ()
+    basis: str | None = None
 
     @classmethod
     def parse(cls, row: JsonObject) -> ScoreRow:
@@ -234,11 +237,18 @@ class ScoreRow(NamedTuple):
             raise _unusable(row, names, "flags" if _is_number(score) else "score")
         answer = answer if isinstance(answer, str) else ""
         labels = tuple(map(str, flags)) if flags else ()
-        return cls(sample_id, task, metric, score, answer, labels)
+        basis = get("basis")
+        return cls(
+            *(sample_id, task, metric, score, answer, labels),
+            basis if isinstance(basis, str) else None,
+        )
 
     def json(self) -> JsonObject:
         """The line on disk."""
-        return self._asdict()
+        row = self._asdict()
+        if self.basis is None:
+            del row["basis"]
+        return row
 
 
 def digest(content: JsonValue) -> str:

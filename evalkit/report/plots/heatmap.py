@@ -19,6 +19,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, ScoreRow
 from evalkit.dsa.json_types import JsonValue
 from evalkit.report.plots.style import plain
+from evalkit.run.current_scores import current_scores
 from evalkit.run.store import RunStore, slug
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def figures(store: RunStore, baseline: str | None = None) -> Iterator[tuple[str,
 def maps_of(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, Heat]]:
     """Section -> arm -> map, of the arms that have scores there."""
     items = store.read_items()
-    scores = {name: store.read_scores(name) for name in names}
+    scores = {name: arm.scores for name, arm in current_scores(store, names).items()}
     return {
         section: {
             name: heat(section, ids, items, scores[name])
