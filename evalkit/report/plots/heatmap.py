@@ -164,12 +164,17 @@ def draw(cells: Heat, arm: str) -> Figure:
 
 def draw_difference(cells: Heat, base: Heat, arm: str, baseline: str) -> Figure:
     """One arm minus another: orange and hatched is worse, violet is better, white is equal."""
-    change = cells.scores - base.scores
+    change = difference(cells, base)
     figure, axes = _frame(cells, f"{cells.section}: {arm} minus {baseline}")
     image = paint_difference(axes, change, max(0.1, float(np.nanmax(np.abs(change), initial=0.0))))
     label = "difference of scores (hatched: worse)"
     figure.colorbar(image, ax=axes, label=label, pad=0.02)
     return figure
+
+
+def difference(cells: Heat, base: Heat) -> NDArray[np.float64]:
+    """[depths, lengths] score minus the baseline's; NaN where they have unequally many samples."""
+    return np.where(cells.counts == base.counts, cells.scores - base.scores, np.nan)
 
 
 def paint(axes: Axes, cells: Heat) -> QuadMesh:
