@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.drift import parity_lines, void_verdicts_on_drift
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
+from evalkit.analysis.pairing import paired, unpaired_notes
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_atomic
@@ -114,8 +115,9 @@ def compare_run(
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    options = _options(scored, baseline, settings)
-    result = compare(scored, baseline, options)
+    pairs = paired(scored, baseline)
+    options = _options(pairs, baseline, settings)
+    result = compare(pairs, baseline, options)
     result = void_verdicts_on_drift(result, settings.repeat_of_baseline)
     return RunComparison(
         result=_stopped(result, run),
@@ -134,9 +136,9 @@ def compare_run(
             lambda tasks: _part(scored, baseline, settings, tasks),
         ),
         overlap=read_overlap(store.path),
-        parity=tuple(parity_lines(run.arms, scored, options)),
+        parity=tuple(parity_lines(run.arms, pairs, options)),
         until_decided=run.until_decided,
-        remarks=tuple(score_notes(current)),
+        remarks=(*score_notes(current), *unpaired_notes(scored, baseline)),
     )
 
 
@@ -200,6 +202,8 @@ def _part(
     tasks: Collection[str],
 ) -> Comparison:
     parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
+    if baseline in parts:
+        parts = paired(parts, baseline)
     return compare(parts, baseline, _options(parts, baseline, settings))
 
 

@@ -62,7 +62,7 @@ def one(task: str, row: FieldReader, answer: str | None) -> Prediction:
     prediction = benchmark_facts.prediction(
         task, row, answer, (gold,), "choice", key, meta, gold="answer"
     )
-    return replace(prediction, alias=key)
+    return benchmark_facts.shared(replace(prediction, alias=key), row)
 
 
 FORMAT = ImportFormat(read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
@@ -101,13 +102,20 @@ def open_runs(paths: Sequence[Path]) -> RunStore:
 
 
 def _items(stores: Sequence[RunStore]) -> dict[str, ItemRow]:
-    """Gold of all."""
+    """Gold of all. Which samples share a text is told by a run of our own, if there is one."""
     items: dict[str, ItemRow] = {}
+    imported: dict[str, bool] = {}
     for store in stores:
+        foreign = store.read_run().is_imported
         for sample_id, item in store.read_items().items():
-            if not items.setdefault(sample_id, item).same_gold_as(item):
+            old = items.setdefault(sample_id, item)
+            told = imported.setdefault(sample_id, foreign)
+            same = replace(old, cluster=item.cluster) if told or foreign else old
+            if not same.same_gold_as(item):
                 raise EvalkitError(
                     f"{store.path}: sample {sample_id} is not the one of {stores[0].path}"
                     " (other data, tokenizer or generator): these runs cannot be merged"
                 )
+            if told and not foreign:
+                items[sample_id], imported[sample_id] = item, False
     return items

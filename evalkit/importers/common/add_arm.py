@@ -16,6 +16,7 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, TaskEntry
 from evalkit.importers.common.align import Aligned, align
+from evalkit.importers.common.clusters import cluster_of
 from evalkit.importers.common.import_report import ImportReport, TaskImport
 from evalkit.importers.common.predictions import Prediction, PredictionSet
 from evalkit.run.store import RunStore
@@ -74,9 +75,32 @@ def add_arm(
     if packages:
         known_facts = optional_fields(run.stored, "environment")
         run = run.with_environment(with_guests(known_facts, packages))
-    added = [_item(i, prediction) for i, prediction in by_id.items() if i not in items]
-    _write(store, run, [*items.values(), *added], rows, _entry(report, source))
+    units = {i: cluster_of(i, prediction) for i, prediction in by_id.items()}
+    untold = _untold(by_id, units, items)
+    if run.is_imported:  # a run of our own knows the units of its samples
+        items = {i: _with_unit(item, units.get(i)) for i, item in items.items()}
+    added = [_item(i, p, units[i]) for i, p in by_id.items() if i not in items]
+    _write(store, run, [*items.values(), *added], rows, _entry(report, source, untold))
     return report
+
+
+def _untold(
+    by_id: Mapping[str, Prediction],
+    units: Mapping[str, str | None],
+    items: Mapping[str, ItemRow],
+) -> list[str]:
+    """Cells of which nothing tells which samples share a text."""
+    tasks = [
+        p.task for i, p in by_id.items() if p.may_share and units[i] is None and i not in items
+    ]
+    return list(dict.fromkeys(tasks))
+
+
+def _with_unit(item: ItemRow, unit: str | None) -> ItemRow:
+    """A sample whose unit an earlier import did not tell."""
+    if unit is None or item.cluster != item.sample_id:
+        return item
+    return ItemRow.parse({**item.json(), "cluster": f"{item.task}/{unit}"})
 
 
 def _new_run() -> RunRecord:
@@ -155,13 +179,13 @@ def _sample_row(sample_id: str, prediction: Prediction) -> SampleRow:
     ).sealed()
 
 
-def _item(sample_id: str, prediction: Prediction) -> ItemRow:
+def _item(sample_id: str, prediction: Prediction, unit: str | None) -> ItemRow:
     return ItemRow(
         sample_id=sample_id,
         task=prediction.task,
         metric=prediction.metric,
         references=prediction.references,
-        cluster=sample_id,
+        cluster=sample_id if unit is None else f"{prediction.task}/{unit}",
         meta=prediction.meta,
     )
 
@@ -172,7 +196,7 @@ def _task(name: str, task: Aligned, predictions: PredictionSet) -> TaskImport:
     return TaskImport(len(task.predictions), errors, task.lines, task.repeated, expected)
 
 
-def _entry(report: ImportReport, source: str) -> ArmEntry:
+def _entry(report: ImportReport, source: str, untold: list[str]) -> ArmEntry:
     """What run.json keeps of an imported arm."""
     return ArmEntry.imported_as(
         report.arm,
@@ -185,6 +209,7 @@ def _entry(report: ImportReport, source: str) -> ArmEntry:
             "problems": [str(problem) for problem in report.problems],
             "coverage": list(report.coverage),
             "notes": list(report.notes),
+            "unclustered": untold,
         },
     )
 

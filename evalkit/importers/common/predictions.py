@@ -32,6 +32,8 @@ class Prediction:
         digest: equal for equal lines.
         gold: name of the field that holds the references.
         alias: the benchmark's own id, by which a sample of the run is found that has it too.
+        cluster: what the record tells of the text it shares with others of its cell, or None.
+        may_share: whether samples of its cell may share a text.
     """
 
     task: str
@@ -46,6 +48,8 @@ class Prediction:
     digest: str = ""
     gold: str = "answers"
     alias: str | None = None
+    cluster: str | None = None
+    may_share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
