@@ -21,9 +21,9 @@ from tests.paths import SHARED
 
 
 @pytest.fixture(autouse=True)
-def no_pinned_data(monkeypatch):
+def no_pinnedpinned_file(monkeypatch):
     """As on a machine that has fetched nothing."""
-    monkeypatch.setattr(clusters, "_data", lambda _: None)
+    monkeypatch.setattr(clusters, "pinned_file", lambda _: None)
     monkeypatch.setattr(clusters, "_has_documents", lambda: False)
 
 
@@ -63,7 +63,7 @@ def test_longbench_by_the_text_in_the_record(tmp_path, store):
     assert cluster.startswith("longbench/qasper/context ")  # as a run of our own calls it
 
 
-def test_longbench_by_the_pinned_data(tmp_path, store, monkeypatch):
+def test_longbench_by_the_pinnedpinned_file(tmp_path, store, monkeypatch):
     """Lengths differ and texts are equal, or the other way round: the data know."""
     rows = [qa(i, length=5) for i in range(4)]
     texts = ("one", "two", "one", "one")
@@ -73,7 +73,7 @@ def test_longbench_by_the_pinned_data(tmp_path, store, monkeypatch):
         for i, (text, row) in enumerate(zip(texts, rows, strict=True))
     ]
     lines(tmp_path / "data" / "qasper.jsonl", data)
-    monkeypatch.setattr(clusters, "_data", lambda _: tmp_path / "data")
+    monkeypatch.setattr(clusters, "pinned_file", lambda _: tmp_path / "data")
     rows[3]["answers"] = ["not the gold of the pinned record"]
     import_predictions("longbench", lines(tmp_path / "qasper.jsonl", rows), "a", store)
     assert units(store) == "abac"
@@ -97,7 +97,7 @@ def test_longbench_v2_by_the_text_in_the_record(tmp_path, store):
     assert (units(store), told(store)) == ("abcb", ())
 
 
-def test_longbench_v2_without_texts_and_with_the_pinned_data(tmp_path, store, monkeypatch):
+def test_longbench_v2_without_texts_and_with_the_pinnedpinned_file(tmp_path, store, monkeypatch):
     path = lines(tmp_path / "m.jsonl", [v2(i) for i in range(3)])
     import_predictions("longbench_v2", path, "a", store)
     assert (units(store), told(store)) == ("abc", ("longbench-v2/0shot",))
@@ -105,7 +105,7 @@ def test_longbench_v2_without_texts_and_with_the_pinned_data(tmp_path, store, mo
     whole = [v2(i) | choices | {"context": text} for i, text in enumerate(("one", "two", "one"))]
     data = tmp_path / "data.json"
     data.write_text(json.dumps(whole), encoding="utf-8")
-    monkeypatch.setattr(clusters, "_data", lambda _: data)
+    monkeypatch.setattr(clusters, "pinned_file", lambda _: data)
     import_predictions("longbench_v2", path, "b", store)  # what is known now holds for both arms
     assert units(store) == "aba"
 

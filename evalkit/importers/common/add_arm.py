@@ -17,6 +17,7 @@ from evalkit.core.provenance import environment, with_guests
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, TaskEntry
 from evalkit.importers.common.align import Aligned, align
 from evalkit.importers.common.clusters import cluster_of
+from evalkit.importers.common.gold import fill_in_gold
 from evalkit.importers.common.import_report import ImportReport, TaskImport
 from evalkit.importers.common.predictions import Prediction, PredictionSet
 from evalkit.run.store import RunStore
@@ -41,17 +42,19 @@ def add_arm(
     """
     run = store.read_run() if store.exists else _new_run()
     items = _known_items(store, run)
+    keyless = fill_in_gold(predictions, items)
     aligned = {
         task: align(task, predictions, _references(task, items), _aliases(task, items))
         for task in predictions.lines
     }
     by_id = {i: p for task in aligned.values() for i, p in task.predictions.items()}
     if not by_id:
-        raise EvalkitError(f"{source}: no usable record{_problems(predictions)}")
+        reason = f": {'; '.join(keyless)}" if keyless else ""
+        raise EvalkitError(f"{source}: no usable record{reason}{_problems(predictions)}")
     _check_answers(by_id, items)
     rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
     known = arm in run.names
-    coverage = () if known else tuple(_coverage(by_id, items))
+    coverage = () if known else (*_coverage(by_id, items), *keyless)
     report = ImportReport(
         arm=arm,
         format=format_,
@@ -69,7 +72,7 @@ def add_arm(
         return report
     if coverage and not allow_partial:
         raise EvalkitError(
-            f"{arm} has not the same samples as the other arms: {'; '.join(coverage)}"
+            f"{arm} has not all samples, or not those of the other arms: {'; '.join(coverage)}"
             f"{_problems(predictions)}. Allow a partial import to add it nevertheless"
         )
     if packages:

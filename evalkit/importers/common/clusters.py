@@ -44,7 +44,7 @@ def cluster_of(sample_id: str, prediction: Prediction) -> str | None:
 
 def _longbench(position: str, prediction: Prediction) -> str | None:
     """The record at the position of the pinned file, if its answers are those of the sample."""
-    path, match = _data("longbench"), _LONGBENCH.fullmatch(prediction.task)
+    path, match = pinned_file("longbench"), _LONGBENCH.fullmatch(prediction.task)
     if path is None or match is None or not position.isdigit():
         return None
     found = [
@@ -60,7 +60,7 @@ def _longbench(position: str, prediction: Prediction) -> str | None:
 
 def _longbench_v2(_: str, prediction: Prediction) -> str | None:
     """The question with the same id in the pinned file."""
-    path = _data("longbench_v2")
+    path = pinned_file("longbench_v2")
     return None if path is None else _texts(path).get(str(prediction.meta.get("_id")))
 
 
@@ -84,7 +84,8 @@ PINNED: dict[str, Callable[[str, Prediction], str | None]] = {
 
 
 @cache
-def _data(card: str) -> Path | None:
+def pinned_file(card: str) -> Path | None:
+    """The data of a card where they are on this machine; nothing is fetched."""
     return present(of_card(card, "data"))
 
 
