@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.metadata import version
 
@@ -78,10 +79,13 @@ def basis_of(
     item: ItemRow, row: SampleRow, scoring: ScoringConfig, dense_tokens: int | None = None
 ) -> str:
     """`digest` of all that a score depends on: answer, gold, rule and version of the scorers."""
-    answer = [row.completion, row.finish_reason, row.error, bool(row.reasoning_opened)]
-    gold: list[JsonValue] = [item.task, item.metric, list(item.references), item.meta]
-    rule = [scoring.model_dump_json(), _version()]
-    return digest([answer, gold, rule, _is_dense(row, dense_tokens)])
+    circumstances = [bool(row.reasoning_opened), _is_dense(row, dense_tokens)]
+    gold: list[JsonValue] = [list(item.references), item.meta]
+    return digest(
+        *(row.completion, row.finish_reason, row.error, json.dumps(circumstances)),
+        *(item.task, item.metric, json.dumps(gold, sort_keys=True)),
+        *(scoring.model_dump_json(), _version()),
+    )
 
 
 @cache

@@ -160,7 +160,7 @@ class SampleRow(NamedTuple):
         return self.checksum is not None and self.checksum != self._content()
 
     def _content(self) -> str:
-        return digest([self.sample_id, self.completion, self.finish_reason, self.error])
+        return digest(self.sample_id, self.completion, self.finish_reason, self.error)
 
     @property
     def failed(self) -> bool:
@@ -251,10 +251,10 @@ class ScoreRow(NamedTuple):
         return row
 
 
-def digest(content: JsonValue) -> str:
-    """16 hexadecimal digits of the sha256 of a JSON value."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def digest(*parts: str | None) -> str:
+    """16 hexadecimal digits of the sha256 of some texts; None is not the empty text."""
+    text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _unusable(row: JsonObject, texts: tuple[str, ...], other: str) -> BadField:

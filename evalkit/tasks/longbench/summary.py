@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid, number
@@ -36,7 +36,7 @@ def _macros(means: Mapping[str, Mapping[str, float]], scored: Scored) -> Summary
     if not macros:
         return None
     base = next(iter(by_arm.values()))
-    paired = {name: _intervals(macro, scored.part) for name, macro in macros.items()}
+    paired = _intervals(macros, scored.part)
     scores = {
         name: {arm: values[name].value for arm, values in by_arm.items() if name in values}
         for name in macros
@@ -70,23 +70,51 @@ def _macros(means: Mapping[str, Mapping[str, float]], scored: Scored) -> Summary
     return Summary("longbench", grid, (INTERVALS,) if any(paired.values()) else (), data)
 
 
-def _intervals(macro: Macro, part: Part | None) -> dict[str, WeightedDifference]:
-    """The paired comparison of a mean, by arm that has all of its tasks."""
+def _intervals(
+    macros: Mapping[str, Macro], part: Part | None
+) -> dict[str, dict[str, WeightedDifference]]:
+    """The paired comparison of every mean, by its name and by arm that has all of its tasks."""
     if part is None:
-        return {}
-    from evalkit.stats import MACRO
-    from evalkit.stats.weighted_mean import WeightedDifference, weighted_difference
+        return {name: {} for name in macros}
+    uneven = {name: m.weights for name, m in macros.items() if len(set(m.weights.values())) > 1}
+    tasks = {task for weights in uneven.values() for task in weights}
+    by_task = _results(part, tasks) if tasks else {}
+    return {
+        name: _weighted(by_task, uneven[name]) if name in uneven else _plain(part, macro.weights)
+        for name, macro in macros.items()
+    }
 
-    weights = macro.weights
+
+def _results(part: Part, tasks: Collection[str]) -> dict[str, dict[str, PairedResult]]:
+    """Paired results by arm, then by task and for the macro average of these tasks."""
     by_arm: dict[str, dict[str, PairedResult]] = {}
-    for row in part(set(weights)).rows:
+    for row in part(tasks).rows:
         if row.result is not None:
             by_arm.setdefault(row.arm, {})[row.task] = row.result
-    whole = {arm: results for arm, results in by_arm.items() if results.keys() >= weights.keys()}
-    if len(set(weights.values())) > 1:
-        return {arm: weighted_difference(results, weights) for arm, results in whole.items()}
-    plain = {arm: results[MACRO] for arm, results in whole.items()}
-    return {arm: WeightedDifference(r.delta, r.low, r.high) for arm, r in plain.items()}
+    return by_arm
+
+
+def _weighted(
+    by_arm: Mapping[str, Mapping[str, PairedResult]], weights: Mapping[str, float]
+) -> dict[str, WeightedDifference]:
+    from evalkit.stats.weighted_mean import weighted_difference
+
+    return {
+        arm: weighted_difference(results, weights)
+        for arm, results in by_arm.items()
+        if results.keys() >= weights.keys()
+    }
+
+
+def _plain(part: Part, weights: Mapping[str, float]) -> dict[str, WeightedDifference]:
+    from evalkit.stats import MACRO
+    from evalkit.stats.weighted_mean import WeightedDifference
+
+    return {
+        arm: WeightedDifference(results[MACRO].delta, results[MACRO].low, results[MACRO].high)
+        for arm, results in _results(part, set(weights)).items()
+        if results.keys() >= weights.keys()
+    }
 
 
 def _interval(result: WeightedDifference | None) -> str:
