@@ -7,7 +7,7 @@ answer or its score must be equal, or the difference between two arms would not 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from evalkit.core.errors import EvalkitError
@@ -91,7 +91,7 @@ class _Known:
 
 def refuse(one: RunStore, other: RunStore, changed: Sequence[Difference], remedy: str) -> None:
     """Raise EvalkitError: one line with the facts that differ and what mends it."""
-    texts = [f"{name} is {_short(old)} and {_short(new)}" for name, old, new in changed[:SHOWN]]
+    texts = [_in_words(difference) for difference in changed[:SHOWN]]
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     raise EvalkitError(
         f"{one.path} and {other.path} cannot be merged: {'; '.join(texts)}{more}: {remedy}"
@@ -184,6 +184,14 @@ def _budgets(run: RunRecord) -> JsonObject:
         if names.count(name) == 1:
             found |= {f"{name}: {key}": section[key] for key in BUDGETS if key in section}
     return found
+
+
+def _in_words(difference: Difference) -> str:
+    """Name and values; of fields sent to a server the name alone, for they may hold a secret."""
+    name, old, new = difference
+    if isinstance(old, Mapping) or isinstance(new, Mapping):
+        return f"{name} differs"
+    return f"{name} is {_short(old)} and {_short(new)}"
 
 
 def _short(value: JsonValue) -> str:

@@ -136,6 +136,17 @@ def test_what_engine_and_records_tell_is_compared(tmp_path, changes, named):
     assert named in str(error.value)
 
 
+def test_what_is_sent_to_a_server_is_not_printed(tmp_path):
+    def body(value):
+        engine = {"kind": "openai_server", "extra_body": {"key": value}}
+        return lambda run: run.update(identity={"engine": engine})
+
+    with pytest.raises(EvalkitError) as error:
+        open_runs(pair(tmp_path, body("sk-secret"), body("sk-other")))
+    assert "engine.extra_body differs" in str(error.value)
+    assert "sk-" not in str(error.value)
+
+
 def test_what_only_one_run_knows_is_no_difference(tmp_path):
     assert open_runs(pair(tmp_path, server(kv_cache_dtype="auto"))).exists
 
