@@ -66,7 +66,7 @@ class RulerConfig(Strict):
             needle tasks of the section.
         num_keys: needles put into the haystack.
         distractors: lines of the haystacks made of needles, instead of as many as fit.
-        own_essays: every sample begins at a sentence of its own, drawn; officially all begin with the
+        own_essays: every sample begins at a sentence of its own, drawn; officially all begin at the
             first word of the essays.
         step: units by which haystacks grow.
         tokens_to_generate: budget of the answer.
