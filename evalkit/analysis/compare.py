@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.drift import parity_lines, void_verdicts_on_drift
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
+from evalkit.analysis.pairing import paired, unpaired_notes
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_atomic
@@ -25,6 +26,7 @@ from evalkit.core.records import (
     StoppingRecord,
     TaskEntry,
 )
+from evalkit.run.current_scores import current_scores, score_notes
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.tasks.common.summary import Summary
@@ -61,6 +63,7 @@ class RunComparison:
         overlap: what overlap.json holds, or None.
         parity: lines about arms that name another build.
         until_decided: what `evalkit run --until-decided` decided, or None.
+        remarks: what must be known of the scores, one line each.
     """
 
     result: Comparison
@@ -77,6 +80,7 @@ class RunComparison:
     overlap: OverlapRecord | None = None
     parity: tuple[str, ...] = ()
     until_decided: StoppingRecord | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def compare_run(
@@ -90,7 +94,8 @@ def compare_run(
         settings: default: the recipe's.
 
     Raises:
-        EvalkitError: no scores, unknown baseline, or arms that read different prompts.
+        EvalkitError: no scores, unknown baseline, arms that read different prompts, or see
+            `current_scores`.
     """
     run = store.read_run()
     settings = settings or settings_of(store)
@@ -103,15 +108,16 @@ def compare_run(
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    answers = {name: store.read_samples(name) for name in names}
+    current = current_scores(store)
+    answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
-    scores = {name: store.read_scores(name) for name in names}
-    _check_items(store, scores, items)
+    scores = {name: arm.scores for name, arm in current.items()}
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    options = _options(scored, baseline, settings)
-    result = compare(scored, baseline, options)
+    pairs = paired(scored, baseline)
+    options = _options(pairs, baseline, settings)
+    result = compare(pairs, baseline, options)
     result = void_verdicts_on_drift(result, settings.repeat_of_baseline)
     return RunComparison(
         result=_stopped(result, run),
@@ -130,8 +136,9 @@ def compare_run(
             lambda tasks: _part(scored, baseline, settings, tasks),
         ),
         overlap=read_overlap(store.path),
-        parity=tuple(parity_lines(run.arms, scored, options)),
+        parity=tuple(parity_lines(run.arms, pairs, options)),
         until_decided=run.until_decided,
+        remarks=(*score_notes(current), *unpaired_notes(scored, baseline)),
     )
 
 
@@ -195,6 +202,8 @@ def _part(
     tasks: Collection[str],
 ) -> Comparison:
     parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
+    if baseline in parts:
+        parts = paired(parts, baseline)
     return compare(parts, baseline, _options(parts, baseline, settings))
 
 
@@ -262,18 +271,6 @@ def _check_prompts(
                     f"{store.path}: arm {name} and {baseline} read different prompts for"
                     f" {sample_id} (other tokenizer or chat template): they cannot be compared"
                 )
-
-
-def _check_items(
-    store: RunStore, scores: Mapping[str, Mapping[str, ScoreRow]], items: Mapping[str, ItemRow]
-) -> None:
-    """Scores belong to samples of this run."""
-    for name, rows in scores.items():
-        stray = next((i for i in rows if i not in items), None)
-        if stray is not None:
-            raise EvalkitError(
-                f"{store.path}: arm {name} has a score of {stray}, which items.jsonl does not hold"
-            )
 
 
 def _failures(answers: Mapping[str, Mapping[str, SampleRow]]) -> dict[str, str]:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-DISTRIBUTION = "dsa-evalkit"
+from evalkit.core.provenance import DISTRIBUTION
+
 EPILOG = "What the words mean: docs/glossary.md."
 
 

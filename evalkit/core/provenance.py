@@ -11,7 +11,8 @@ from pathlib import Path
 from evalkit.core.json_fields import optional_fields
 from evalkit.dsa.json_types import JsonObject
 
-PACKAGES = ("dsa-evalkit", "torch", "transformers", "tokenizers", "numpy", "scipy", "wonderwords")
+DISTRIBUTION = "dsa-evalkit"
+PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers", "numpy", "scipy", "wonderwords")
 
 
 def environment() -> JsonObject:

@@ -39,6 +39,7 @@ __all__ = [
     "names",
     "of_card",
     "prepare",
+    "present",
     "show",
     "wheel_member",
 ]
@@ -125,6 +126,12 @@ def show() -> list[Row]:
                 )
             )
     return rows
+
+
+def present(source: Source) -> Path | None:
+    """The file if it is on this machine and is the pinned one; nothing is fetched."""
+    path, state = _state(source)
+    return path if state == "present" else None
 
 
 def of_card(name: str, identity: str) -> Source:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.run.current_scores import CurrentScores, current_scores
 from evalkit.run.store import RunStore
 
 
@@ -71,7 +72,7 @@ class ScoredArm:
         arm: its entry in run.json.
         run: run.json.
         cells: tasks with scores, in order.
-        date: when the scores were written.
+        date: of the last answer.
     """
 
     arm: ArmEntry
@@ -101,10 +102,12 @@ def results(store: RunStore, arm: str | None = None) -> Iterator[ScoredArm]:
     if arm is not None and arm not in run.names:
         raise EvalkitError(f"no arm {arm} in {store.path} ({', '.join(run.names)})")
     items = store.read_items()
+    names = [name for name in run.names if arm in (None, name)]
+    current = current_scores(store, names)
     scored = [
-        _arm(store, run, entry, items)
-        for entry in run.arms
-        if arm in (None, entry.name) and store.read_scores(entry.name)
+        _arm(store, run, run.arm(name), items, current[name])
+        for name in names
+        if current[name].scores
     ]
     if not scored:
         raise EvalkitError(f"{store.path}: no scores of {arm or 'any arm'}: run evalkit score")
@@ -112,16 +115,18 @@ def results(store: RunStore, arm: str | None = None) -> Iterator[ScoredArm]:
 
 
 def _arm(
-    store: RunStore, run: RunRecord, entry: ArmEntry, items: Mapping[str, ItemRow]
+    store: RunStore,
+    run: RunRecord,
+    entry: ArmEntry,
+    items: Mapping[str, ItemRow],
+    current: CurrentScores,
 ) -> ScoredArm:
-    rows, scores = store.read_samples(entry.name), store.read_scores(entry.name)
     planned = {task.name: task.samples for task in run.tasks}
     cells: dict[str, list[ScoredSample]] = {}
-    for sample_id, item in items.items():
-        if sample_id in scores and sample_id in rows:
-            sample = ScoredSample(item, rows[sample_id], scores[sample_id])
-            cells.setdefault(item.task, []).append(sample)
-    changed = (store.arm_dir(entry.name) / "scores.jsonl").stat().st_mtime
+    for sample_id, score in current.scores.items():
+        sample = ScoredSample(items[sample_id], current.answers[sample_id], score)
+        cells.setdefault(sample.item.task, []).append(sample)
+    changed = (store.arm_dir(entry.name) / "samples.jsonl").stat().st_mtime
     return ScoredArm(
         entry,
         run,

@@ -61,7 +61,7 @@ def import_predictions(
     predictions = PredictionSet()
     with running(FORMATS.package(format_)):
         format_record.read(path, predictions)
-    if not any(predictions.lines.values()):
+    if not any(predictions.lines.values()) and not predictions.without_gold:
         raise EvalkitError(f"{path}: no record in it{_first(predictions)}")
     with store.lock():
         return add_arm(

@@ -179,9 +179,10 @@ def _needle(row: FieldReader, answer: str | None, length: int | None) -> Predict
     meta: JsonObject = {"depth": depth, **({} if length is None else {"length": length})}
     cell = benchmark_facts.ruler_cell("kamradt", length)
     key, metric = f"{depth:g}/1", "needle_phrases"
-    return benchmark_facts.prediction(
+    prediction = benchmark_facts.prediction(
         cell, row, answer, references, metric, key, meta, gold="needle"
     )
+    return replace(prediction, cluster=benchmark_facts.HAYSTACK)
 
 
 def _length(file: Path) -> int | None:

@@ -6,6 +6,7 @@ Fields ``context_length``, ``depth_percent``, ``version``, ``needle``, ``model_r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
@@ -52,7 +53,7 @@ def _one(row: FieldReader) -> Prediction:
     references = benchmark_facts.needle_references(row.text("needle"), row)
     judged = row.data.get("score") is not None
     extra = {"judge_score": row.number("score")} if judged else {}
-    return benchmark_facts.prediction(
+    prediction = benchmark_facts.prediction(
         f"kamradt@{length}",
         row,
         benchmark_facts.answer_of(row, "model_response"),
@@ -63,6 +64,7 @@ def _one(row: FieldReader) -> Prediction:
         extra,
         gold="needle",
     )
+    return replace(prediction, cluster=benchmark_facts.HAYSTACK)
 
 
 FORMAT = ImportFormat(read)

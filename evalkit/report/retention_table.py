@@ -16,6 +16,7 @@ from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import by_benchmark, place
 from evalkit.core.records import ArmEntry
 from evalkit.report.markdown import escape
+from evalkit.report.own_samples import beside_baseline
 from evalkit.report.verdict_text import signed
 from evalkit.stats import MACRO, Row
 
@@ -94,7 +95,7 @@ def markdown(table: RetentionTable) -> str:
 
     head = ["retention", "arm", *table.benchmarks]
     rows = [
-        [*_labels(table.lines, k), *(escape(_cell(cell)) for cell in line.cells)]
+        [*_labels(table.lines, k), *(escape(_cell(*pair)) for pair in _beside(table, line))]
         for k, line in enumerate(table.lines)
     ]
     text = tabulate(rows, [escape(h) for h in head], "pipe", disable_numparse=True)
@@ -108,6 +109,12 @@ def _labels(lines: Sequence[RetentionRow], k: int) -> list[str]:
     return [share if first else "", escape(lines[k].kind)]
 
 
+def _beside(table: RetentionTable, line: RetentionRow) -> list[tuple[Row | None, Row | None]]:
+    """The cells of an arm, each with the baseline's of the same benchmark."""
+    base = next(other.cells for other in table.lines if other.arm == table.baseline)
+    return list(zip(line.cells, base, strict=True))
+
+
 def _legend(table: RetentionTable) -> str:
     return (
         f"Score, difference to {escape(table.baseline)} in points"
@@ -115,13 +122,14 @@ def _legend(table: RetentionTable) -> str:
     )
 
 
-def _cell(row: Row | None) -> str:
+def _cell(row: Row | None, base: Row | None) -> str:
     if row is None or row.score is None:
         return "–"
     if row.result is None:
         return f"{row.score:.3f}"
-    result = row.result
-    return f"{row.score:.3f} {signed(result.delta)} [{signed(result.low)}, {signed(result.high)}]"
+    result, own = row.result, beside_baseline(row, base)
+    interval = f"[{signed(result.low)}, {signed(result.high)}]"
+    return f"{row.score:.3f} {signed(result.delta)} {interval}{own}"
 
 
 def latex(table: RetentionTable) -> str:
@@ -141,13 +149,13 @@ def latex(table: RetentionTable) -> str:
         share, _ = _labels(table.lines, k)
         if k and share:
             out.append(r"\midrule" if k == 1 else r"\addlinespace")
-        cells = " & ".join(_tex_cell(cell) for cell in line.cells)
+        cells = " & ".join(_tex_cell(*pair) for pair in _beside(table, line))
         out.append(rf"{_tex(share)} & {_tex(line.kind)} & {cells} \\")
     out += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(out) + "\n"
 
 
-def _tex_cell(row: Row | None) -> str:
+def _tex_cell(row: Row | None, base: Row | None) -> str:
     if row is None or row.score is None:
         return "-- & "
     if row.result is None:
@@ -156,7 +164,8 @@ def _tex_cell(row: Row | None) -> str:
         signed(value).replace("−", "-")
         for value in (row.result.low, row.result.high, row.result.delta)
     )
-    return rf"{row.score:.3f} & ${delta}$ {{\small $[{low}, {high}]$}}"
+    own = _tex(beside_baseline(row, base))
+    return rf"{row.score:.3f} & ${delta}$ {{\small $[{low}, {high}]${own}}}"
 
 
 def _tex(text: str) -> str:

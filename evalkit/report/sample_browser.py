@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.records import ItemRow, ScoreRow
 from evalkit.dsa.json_types import JsonValue
+from evalkit.run.current_scores import current_scores
 from evalkit.run.store import RunStore
 
 CUTS = (1200, 500, 200, 80)
@@ -57,7 +58,8 @@ def samples(store: RunStore, comparison: RunComparison) -> BrowserData:
     names = [base, *(arm.name for arm in comparison.arms if arm.name != base)]
     names = [name for name in names if name in comparison.scored]
     items = store.read_items()
-    scores = [store.read_scores(name) for name in names]
+    current = current_scores(store, names)
+    scores = [current[name].scores for name in names]
     chosen = _chosen(items, scores)
     tasks = list(dict.fromkeys(items[i].task for i in chosen))
     places = {task: k for k, task in enumerate(tasks)}

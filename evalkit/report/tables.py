@@ -9,6 +9,7 @@ from evalkit.analysis.grouping import in_force
 from evalkit.core.grid import Grid, number
 from evalkit.core.records import ArmEntry
 from evalkit.dsa.json_types import JsonValue
+from evalkit.report import own_samples
 from evalkit.stats import MACRO, Row
 
 MOST_COLUMNS = 6
@@ -17,6 +18,11 @@ MOST_COLUMNS = 6
 ALWAYS = ("error", "empty", "length", "unclosed", "truncated", "over_length")
 """Counts that are told when they are zero, too."""
 
+NOT_CLUSTERED = (
+    "imported without a word on which samples share a text: each counts by itself, and intervals"
+    " may be too narrow, on"
+)
+
 NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
 """Counts that imported predictions do not tell."""
 
@@ -24,6 +30,7 @@ NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
 def summary(comparison: RunComparison) -> Grid:
     """One row per arm: the macro average against the baseline, and the verdict."""
     rows = []
+    base = _find(comparison, comparison.result.baseline, MACRO)
     for arm in comparison.arms:
         row = _find(comparison, arm.name, MACRO)
         if row is None:
@@ -32,7 +39,7 @@ def summary(comparison: RunComparison) -> Grid:
             (
                 arm.name,
                 *_schedule(arm),
-                number(row.score),
+                own_samples.score(row, base),
                 difference(row),
                 interval(row),
                 p_value(row.p_adjusted),
@@ -68,19 +75,15 @@ def by_task(comparison: RunComparison) -> Grid:
     if len(tasks) > MOST_COLUMNS:
         return _tall(comparison)
     rows = []
+    base = {task: _find(comparison, comparison.result.baseline, task) for task in tasks}
     for arm in comparison.arms:
         cells = [arm.name]
         for task in tasks:
             row = _find(comparison, arm.name, task)
-            cells.append("–" if row is None else _cell(row))
+            cells.append("–" if row is None else _cell(row, base[task]))
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
-    n = {
-        task: row.n
-        for task in tasks
-        if (row := _find(comparison, comparison.result.baseline, task))
-    }
-    head = ("arm", *(f"{task} (n={n.get(task, 0)})" for task in tasks))
+    head = ("arm", *(f"{task} (n={row.n if row else 0})" for task, row in base.items()))
     return Grid("by task: score, Δ [interval]", head, tuple(rows))
 
 
@@ -157,6 +160,7 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         f"{', '.join(names)}: failed because: {text}"
         for text, names in _grouped(comparison.failures).items()
     ]
+    lines += [*comparison.remarks, *own_samples.note(comparison.result)]
     lines += [f"{arm.name}: {arm.note}" for arm in comparison.arms if arm.note]
     departures = {
         task.name: ", ".join(f"{k} = {short(v)}" for k, v in task.deviations.items())
@@ -172,6 +176,9 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         if arm.imported
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
+    lone = {a.name: ", ".join(a.imported.unclustered) for a in comparison.arms if a.imported}
+    for text, names in _grouped({name: cells for name, cells in lone.items() if cells}).items():
+        lines.append(f"{', '.join(names)}: {NOT_CLUSTERED} {text}")
     lines += comparison.parity
     for arm in comparison.arms:
         verdict = in_force(arm)
@@ -222,10 +229,9 @@ def _find(comparison: RunComparison, arm: str, task: str) -> Row | None:
     return None
 
 
-def _cell(row: Row) -> str:
-    if row.result is None:
-        return number(row.score)
-    return f"{number(row.score)} {difference(row)} {interval(row)}"
+def _cell(row: Row, base: Row | None) -> str:
+    score = own_samples.score(row, base)
+    return score if row.result is None else f"{score} {difference(row)} {interval(row)}"
 
 
 def adjusted(comparison: RunComparison) -> str:

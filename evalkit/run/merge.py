@@ -1,15 +1,17 @@
-"""Several run directories read as one, where their data and prompts agree."""
+"""Several run directories read as one, where they were asked, answered and scored alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.run.agreement import check_agreement
 from evalkit.run.store import RunStore, slug
 
-FACTS = ("weights_sha256", "indexer_sha256", "schedule", "prompts_sha256", "imported")
+FACTS = ("weights_sha256", "indexer_sha256", "schedule", "imported")
 """What makes two arms of one name the same arm."""
 
 
@@ -24,11 +26,12 @@ class MergedRuns(RunStore):
     """
 
     def __init__(self, stores: Sequence[RunStore]) -> None:
-        """Raises EvalkitError where a shared sample has other gold or was asked otherwise."""
+        """Raises EvalkitError where a shared sample has other gold, or see `check_agreement`."""
         super().__init__(stores[0].path)
         self.renamed: dict[str, tuple[Path, str]] = {}
         self._sources: dict[str, list[tuple[RunStore, str]]] = {}
         self._items = _items(stores)
+        check_agreement(stores)
         self._run = self._merged(stores)
 
     @property
@@ -99,13 +102,20 @@ def open_runs(paths: Sequence[Path]) -> RunStore:
 
 
 def _items(stores: Sequence[RunStore]) -> dict[str, ItemRow]:
-    """Gold of all; whether prompts agree is checked where arms are compared."""
+    """Gold of all. Which samples share a text is told by a run of our own, if there is one."""
     items: dict[str, ItemRow] = {}
+    imported: dict[str, bool] = {}
     for store in stores:
+        foreign = store.read_run().is_imported
         for sample_id, item in store.read_items().items():
-            if not items.setdefault(sample_id, item).same_gold_as(item):
+            old = items.setdefault(sample_id, item)
+            told = imported.setdefault(sample_id, foreign)
+            same = replace(old, cluster=item.cluster) if told or foreign else old
+            if not same.same_gold_as(item):
                 raise EvalkitError(
                     f"{store.path}: sample {sample_id} is not the one of {stores[0].path}"
                     " (other data, tokenizer or generator): these runs cannot be merged"
                 )
+            if told and not foreign:
+                items[sample_id], imported[sample_id] = item, False
     return items

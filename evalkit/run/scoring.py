@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib.metadata import version
+
 from evalkit.config.run import ScoringConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_fields
-from evalkit.core.provenance import with_guests
+from evalkit.core.provenance import DISTRIBUTION, with_guests
 from evalkit.core.reasoning import is_unclosed, without_reasoning
-from evalkit.core.records import ArmEntry, ItemRow, SampleRow, ScoreRow
+from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow, digest
+from evalkit.dsa.json_types import JsonValue
 from evalkit.run.store import RunStore
 from evalkit.scorers import METRICS
 from evalkit.scorers import flags as answer_flags
@@ -29,14 +34,14 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
     """
     run, items = store.read_run(), store.read_items()
     if scoring is None:
-        scoring = ScoringConfig.model_validate(run.scoring or run.section("scoring"))
+        scoring = scoring_of(run)
     counts = {}
     for arm in run.arms:
         rows = store.read_samples(arm.name)
         strange = next((i for i in rows if i not in items), None)
         if strange is not None:
             raise EvalkitError(f"{store.path}: arm {arm.name} answers {strange}, which has no gold")
-        settings = _settings(scoring, arm)
+        settings = rule_of(scoring, arm, run)
         scores = [
             score_row(item, rows[i], settings, arm.dense_tokens)
             for i, item in items.items()
@@ -53,11 +58,44 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
     return counts
 
 
-def _settings(scoring: ScoringConfig, arm: ArmEntry) -> ScoringConfig:
-    """Official scripts score what is there: imported answers keep their reasoning in that mode."""
-    if arm.imported is not None and scoring.mode == "official":
+def scoring_of(run: RunRecord) -> ScoringConfig:
+    """The settings of a run's last scoring; those of its recipe before any."""
+    return ScoringConfig.model_validate(run.scoring or run.section("scoring"))
+
+
+def rule_of(scoring: ScoringConfig, arm: ArmEntry, run: RunRecord) -> ScoringConfig:
+    """How the answers of an arm are scored: as those of every arm beside it.
+
+    Official scripts score all of an answer, its reasoning too. A run of nothing but imported
+    arms does so in the official mode; beside an arm that was run here, one rule holds for both.
+    """
+    foreign = arm.imported is not None and all(other.imported for other in run.arms)
+    if foreign and scoring.mode == "official":
         return scoring.model_copy(update={"reasoning": "keep"})
     return scoring
+
+
+def basis_of(
+    item: ItemRow, row: SampleRow, scoring: ScoringConfig, dense_tokens: int | None = None
+) -> str:
+    """`digest` of all that a score depends on: answer, gold, rule and version of the scorers."""
+    circumstances = [bool(row.reasoning_opened), _is_dense(row, dense_tokens)]
+    gold: list[JsonValue] = [list(item.references), item.meta]
+    return digest(
+        *(row.completion, row.finish_reason, row.error, json.dumps(circumstances)),
+        *(item.task, item.metric, json.dumps(gold, sort_keys=True)),
+        *(scoring.model_dump_json(), _version()),
+    )
+
+
+@cache
+def _version() -> str:
+    return version(DISTRIBUTION)
+
+
+def _is_dense(row: SampleRow, dense_tokens: int | None) -> bool:
+    """Whether prompt and answer are so short that no schedule changes them."""
+    return bool(dense_tokens) and row.tokens <= (dense_tokens or 0)
 
 
 def score_row(
@@ -68,7 +106,7 @@ def score_row(
     A prompt and answer of at most `dense_tokens` tokens are flagged: no schedule changes those.
     """
     flags = [flag for flag in META_FLAGS if item.meta.get(flag)]
-    if dense_tokens and row.tokens <= dense_tokens:
+    if _is_dense(row, dense_tokens):
         flags.append("dense")
     answer, value = row.completion, 0.0
     split = scoring.reasoning == "split"
@@ -95,4 +133,5 @@ def score_row(
             flags.append("empty")
     if row.finish_reason == "length":
         flags.append("length")
-    return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags))
+    basis = basis_of(item, row, scoring, dense_tokens)
+    return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags), basis)

@@ -188,7 +188,8 @@ def sample_row(prompt: Prompt, completion: Completion) -> SampleRow:
         error=completion.error,
         reasoning_opened=prompt.reasoning_opened,
         seconds=round(completion.seconds, 4),
-    )
+        max_new_tokens=prompt.max_new_tokens,
+    ).sealed()
 
 
 def slug(name: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.core.records import ItemRow
-from evalkit.stats import ArmScores
+from evalkit.stats import ArmScores, compare
 from evalkit.tasks.longbench.suites import cell, suites
 from evalkit.tasks.ruler.config import NAMES
 from tests.paths import SHARED
@@ -123,6 +123,81 @@ def test_many_arms_are_rows():
     assert {len(row) for row in found.grid.rows} == {4}
 
 
+def compared(scored, items=None):
+    """The tables with intervals, as a comparison has them."""
+    base, *_ = scored
+
+    def part(tasks):
+        parts = {
+            name: ArmScores(
+                **{
+                    key: [v for v, t in zip(getattr(a, key), a.tasks, strict=True) if t in tasks]
+                    for key in ("ids", "tasks", "scores", "clusters", "errors")
+                }
+            )
+            for name, a in scored.items()
+        }
+        return compare(parts, base)
+
+    return {found.name: found for found in summaries(scored, items or {}, part)}
+
+
+def some(scores, n):
+    return {task: values[:n] for task, values in scores.items()}
+
+
+def test_averages_over_categories_have_their_intervals():
+    """Weights and all: by hand from the tasks' own intervals."""
+    names = suites()["longbench-en"].tasks
+    base = {cell(task): [1.0, 0.0] * 10 for task in names}
+    worse = {task: [0.0, *v[1:]] if k % 3 else v for k, (task, v) in enumerate(base.items())}
+    scored = {"base": arm(base), "1/4": arm(worse)}
+    found = compared(scored)["longbench"]
+    kept = found.data["LongBench English"]
+    weights = kept["weights"]
+    assert len({round(weight, 6) for weight in weights.values()}) > 1
+    results = {row.task: row.result for row in compare(scored, "base").rows if row.result}
+    delta = sum(weights[t] * results[t].delta for t in weights)
+    down = sum((weights[t] * (results[t].delta - results[t].low)) ** 2 for t in weights)
+    up = sum((weights[t] * (results[t].high - results[t].delta)) ** 2 for t in weights)
+    assert kept["intervals"]["1/4"] == pytest.approx([delta - down**0.5, delta + up**0.5])
+    row = next(r for r in found.grid.rows if r[1] == "1/4" and r[2] == f"{0.5 + delta:.3f}")
+    assert row[3] == f"{delta:+.3f}"
+    assert any("Zou and Donner 2008" in note for note in found.notes)
+
+
+def test_an_arm_over_fewer_samples_has_its_own_n_and_a_paired_difference():
+    """Its first ten samples are the easy ones: it equals the baseline on all that both have."""
+    tasks = suites()["longbench-en"].tasks
+    base = {cell(task): [1.0] * 10 + [0.0] * 10 for task in tasks}
+    found = compared({"base": arm(base), "part": arm(some(base, 10))})["longbench"]
+    row = next(r for r in found.grid.rows if r[1].startswith("part"))
+    assert row[1] == f"part (n={10 * len(tasks)}, not {20 * len(tasks)})"
+    assert row[2:4] == ("1.000", "+0.000")
+
+
+def test_slices_over_fewer_questions_have_their_own_n():
+    task, items = v2()
+    scored = {"base": arm({task: [1.0, 0.0] * 4}), "part": arm({task: [1.0] * 5})}
+    found = named(scored, items)[task]
+    rows = {row[0]: row[1:] for row in found.grid.rows}
+    assert rows["overall"] == ("8", "0.500", "1.000 (n=5)")
+    assert rows["difficulty: hard"] == ("4", "1.000", "1.000 (n=3)")
+    assert found.data["n"]["part"]["overall"] == 5
+    many = {f"arm {k}": arm({task: [1.0] * (8 if k else 5)}) for k in range(9)}
+    long = named(many, items)[task].grid.rows
+    assert [row[1] for row in long if row[0] == "overall"] == ["5", *["8"] * 8]
+
+
+def test_ruler_and_length_bins_name_arms_over_other_samples():
+    cells = {f"vt@{length}": [1.0, 0.0] for length in (4096, 8192)}
+    found = named({"base": arm(cells), "part": arm(some(cells, 1))})["ruler"]
+    assert [row[0] for row in found.grid.rows] == ["base", "part (n=2, not 4)"]
+    cells = {cell("qasper", "0-4k"): [1.0, 0.0]}
+    found = named({"base": arm(cells), "part": arm(some(cells, 1))})["longbench_e"]
+    assert [row[0] for row in found.grid.rows] == ["base", "part (n=1, not 2)"]
+
+
 @pytest.mark.shared
 def test_two_published_runs_print_their_suites(tmp_path, capsys):
 
@@ -155,6 +230,10 @@ def test_two_published_runs_print_their_suites(tmp_path, capsys):
     kept = json.loads((tmp_path / "compare.json").read_text())["summaries"]["longbench"]
     english = kept["LongBench English"]["scores"]["llama3-8b-instruct"]
     assert round(100 * english, 2) == 45.28
-    assert kept["LongBench English"]["intervals"] == {}
+    for name in ("LongBench English", "LongBench Chinese"):
+        ((_, (low, high)),) = kept[name]["intervals"].items()
+        scores = kept[name]["scores"]
+        assert low < scores[SKIPPED] - scores["llama3-8b-instruct"] < high
+        assert high - low < 0.05
     ((_, (low, high)),) = kept["MLI 11 tasks (A)"]["intervals"].items()
     assert low < kept["MLI 11 tasks (A)"]["scores"][SKIPPED] - 0.469 < high

@@ -74,6 +74,63 @@ def test_malformed_results_of_longbench_v2(tmp_path, store):
     }
 
 
+def without(row, *keys):
+    return {k: v for k, v in row.items() if k not in keys}
+
+
+def failed(i):
+    """A question that the model never answered, as some scripts write it."""
+    return {"_id": f"id{i}", "error": "context length exceeded"}
+
+
+def test_questions_that_failed_stay_in_the_denominator(tmp_path, store):
+    """Three right of ten asked are .3, not 1.0 of three: their gold is the other arm's."""
+    whole = lines(tmp_path / "whole.jsonl", [v2(i) for i in range(10)])
+    import_predictions("longbench_v2", whole, "whole", store)
+    part = lines(tmp_path / "m.jsonl", [*(v2(i) for i in range(3)), *map(failed, range(3, 10))])
+    report = import_predictions("longbench_v2", part, "a", store)
+    assert report.coverage == ()
+    assert report.tasks[V2].errors == 7
+    found = scores(store)
+    assert (len(found), sum(found.values())) == (10, 3)
+    assert import_predictions("longbench_v2", part, "a", store).unchanged
+
+
+def test_failed_questions_without_gold_anywhere_are_no_silent_loss(tmp_path, store, monkeypatch):
+    monkeypatch.setattr("evalkit.importers.common.gold.pinned_file", lambda _: None)
+    part = lines(tmp_path / "m.jsonl", [v2(0), failed(1), failed(2)])
+    with pytest.raises(EvalkitError, match=r"2 records have no answer key, and neither the run"):
+        import_predictions("longbench_v2", part, "a", store)
+    report = import_predictions("longbench_v2", part, "a", store, allow_partial=True)
+    assert report.records == 1
+    assert "they would leave the denominator" in report.coverage[0]
+    none = lines(tmp_path / "n.jsonl", [failed(1)])
+    with pytest.raises(EvalkitError, match=r"no usable record: .* 1 records have no answer key"):
+        import_predictions("longbench_v2", none, "b", RunStore(tmp_path / "other"))
+
+
+def test_gold_of_the_pinned_data(tmp_path, store, monkeypatch):
+    choices = {f"choice_{c}": c for c in "ABCD"} | {"sub_domain": "x", "question": "?"}
+    data = tmp_path / "data.json"
+    rows = [v2(i) | choices | {"context": "x"} for i in range(3)]
+    data.write_text(json.dumps(rows), encoding="utf-8")
+    for module in ("gold", "clusters"):
+        monkeypatch.setattr(f"evalkit.importers.common.{module}.pinned_file", lambda _: data)
+    part = lines(tmp_path / "m.jsonl", [v2(0), failed(1), failed(2)])
+    assert import_predictions("longbench_v2", part, "a", store).records == 3
+    assert list(scores(store).values()) == [1, 0, 0]
+
+
+def test_records_with_the_letter_alone(tmp_path, store):
+    """Gold, the letter that the script read, its judgement, and no response."""
+    rows = [without(v2(i), "response") for i in range(3)]
+    rows[1]["pred"], rows[2]["pred"] = "D", None
+    report = import_predictions("longbench_v2", lines(tmp_path / "m.jsonl", rows), "a", store)
+    assert report.problems == ()
+    assert any("the letter that their script read" in note for note in report.notes)
+    assert list(scores(store).values()) == [1, 0, 0]
+
+
 def test_the_file_name_says_how_it_was_asked(tmp_path, store):
     for name, cell in (
         ("m", "0shot"),

@@ -9,6 +9,8 @@ from evalkit.analysis.compare import compare_run
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ScoreRow
 from evalkit.importers import import_predictions
+from evalkit.report.markdown import markdown
+from evalkit.report.retention_table import retention_table
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
 from tests.importers.files import lines, qa, read_jsonl, trec
@@ -48,7 +50,7 @@ def test_two_runs_become_two_arms_that_are_compared(tmp_path, store):
         "task": "longbench/trec",
         "metric": "classification",
         "references": ["Food"],
-        "cluster": "longbench/trec/3",
+        "cluster": "longbench/trec/length 1003",
         "meta": {"length": 1003, "all_classes": ["Food", "Date"], "first_line": True},
     }
     assert store.read_samples("1/4")["longbench/qasper/0"].completion == "wrong"
@@ -107,6 +109,22 @@ def test_unequal_coverage_needs_a_flag(tmp_path, store):
     row = next(r for r in comparison.result.rows if (r.arm, r.task) == ("part", "longbench/qasper"))
     assert row.n == 3
     assert any("2 of 5 samples" in note for note in row.notes)
+
+
+def test_an_arm_that_shares_no_sample_is_named_and_the_others_are_compared(tmp_path, store):
+    rows = [qa(i) for i in range(5)]
+    bring(run_of(tmp_path, "one", qasper=rows), "full", store)
+    bring(run_of(tmp_path, "two", qasper=rows), "1/4", store)
+    bring(run_of(tmp_path, "three", musique=rows), "other", store, allow_partial=True)
+    score_run(store)
+    comparison = compare_run(store, "full")
+    assert {row.arm for row in comparison.result.rows} == {"full", "1/4"}
+    assert comparison.result.row("1/4", "longbench/qasper").n == 5
+    assert any(note.endswith("nothing to compare: other") for note in comparison.remarks)
+    assert "other" in markdown(comparison)
+    assert {row.arm for row in compare_run(store, "other").result.rows} == {"other"}
+    table = retention_table(comparison)
+    assert [line.arm for line in table.lines] == ["full", "1/4", "other"]
 
 
 def test_a_line_twice_is_dropped(tmp_path, store):

@@ -5,7 +5,7 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl
-from evalkit.core.records import ItemRow, RunRecord, ScoreRow
+from evalkit.core.records import ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.report.plots.heatmap import draw, draw_difference, heat, save, sections, write
 from evalkit.run.store import RunStore
 
@@ -48,6 +48,8 @@ def run(tmp_path):
             first = row["sample_id"].endswith("/1")
             value = 0.0 if bad and first else 1.0
             scores.append(ScoreRow(row["sample_id"], row["task"], "needle_phrases", value, ""))
+        answers = [SampleRow(s.sample_id, s.task, None, None, None, "", "stop") for s in scores]
+        store.add_samples(arm, answers)
         store.write_scores(arm, scores)
     return store
 

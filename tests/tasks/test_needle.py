@@ -59,7 +59,7 @@ def test_a_prompt_by_hand(renderer):
     assert {s for s in sentences if s != needle} == set(haystacks.FILLER)
     assert sample.meta == {
         "length": 512,
-        "haystack": 1,
+        "haystack": 4,
         "question": "What is the access code for red-cat?",
         "keys": ["red-cat"],
         "depth": 50,
@@ -67,7 +67,7 @@ def test_a_prompt_by_hand(renderer):
         "units": len(sentences) - 1,
     }
     assert (sample.id, sample.task, sample.metric) == ("needle@512/4", "needle@512", "needle_exact")
-    assert sample.cluster == "needle@512/haystack 1"
+    assert sample.cluster == "needle@512/haystack 4"
     assert sample.max_new_tokens == 8
 
 
@@ -106,6 +106,19 @@ def test_depth_runs_fastest_and_repeats_share_out_the_haystacks(renderer):
     shortest = min(map(len, filler))
     assert filler[0][:shortest] == filler[1][:shortest] == filler[4][:shortest]
     assert filler[0][:shortest] != filler[2][:shortest]
+
+
+@pytest.mark.parametrize("haystack", ["filler", "needles", "file"])
+def test_every_sample_has_a_haystack_of_its_own(haystack, tmp_path, renderer):
+    """Sixty samples are sixty units: no two read one order or cut, at whatever depth."""
+    (tmp_path / "tale.txt").write_text(PROSE, encoding="utf-8")
+    path = {"path": "tale.txt"} if haystack == "file" else {}
+    task = cell(tmp_path, repeats=12, haystack=haystack, **path)
+    samples = [task.sample(i, renderer) for i in range(len(task))]
+    assert len({sample.cluster for sample in samples}) == 60
+    joint = "\n" if haystack == "needles" else " "
+    texts = [[u for u in units(s, joint) if s.references[0] not in u] for s in samples]
+    assert len({tuple(text[:12]) for text in texts}) >= 50  # of 300 cuts some are drawn twice
 
 
 @pytest.mark.parametrize("haystack", ["filler", "needles"])

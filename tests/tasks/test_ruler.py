@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import parse
 from evalkit.data.documents import Pool, Question
+from evalkit.data.essays import prose
 from evalkit.tasks.common.fit_length import Fitter
 from evalkit.tasks.ruler import RulerConfig, build
+from evalkit.tasks.ruler.config import APPLIES, ESSAYS
 from evalkit.tasks.ruler.task import FAMILIES
 from tests.paths import ROOT
 from tests.tasks.fakes import TASKS, FakeRenderer, FakeTokenizer, digest, ruler
@@ -351,3 +353,45 @@ def test_another_haystack_is_a_departure_that_shows(renderer):
     assert len(official.sample(0, renderer).references) == 4
     lines = ruler("niah_single_1", 600, haystack="needle", step=1).sample(0, renderer)
     assert "grass" not in lines.text
+
+
+def test_essays_of_ones_own_begin_at_a_sentence_and_are_whole(renderer, monkeypatch):
+    """Every sample has a cut of its own; officially all begin with the first word."""
+    tale = prose(" ".join(f"This is sentence number {i} of a long tale." for i in range(900)))
+    monkeypatch.setattr("evalkit.tasks.ruler.niah.essays", lambda: tale)
+    options = {"haystack": "essay", "step": 10, "num_keys": 3, "samples": 40}
+    official = ruler("niah_single_1", 700, **options)
+    own = ruler("niah_single_1", 700, own_essays=True, **options)
+    texts = {}
+    for name, task in (("official", official), ("own", own)):
+        samples = [task.sample(i, renderer) for i in range(40)]
+        assert all(600 < used(sample, renderer) <= 700 for sample in samples)
+        assert len({sample.cluster for sample in samples}) == 40
+        texts[name] = [context(sample) for sample in samples]
+    whole = tale.text
+    assert all(whole.startswith(text) for text in texts["official"])
+    assert all(text in whole and text.startswith("This is") for text in texts["own"])
+    assert len({text[:40] for text in texts["own"]}) > 30
+    again = [own.sample(i, FakeRenderer()) for i in (7, 0)]
+    assert [context(sample) for sample in again] == [texts["own"][7], texts["own"][0]]
+
+
+def context(sample):
+    """The haystack without its needles."""
+    text = sample.text.split("\n", 1)[1].rsplit("\n", 1)[0]
+    return " ".join(re.sub(r"One of the special magic \S+ for .+? is: \S+\.", "", text).split())
+
+
+def test_essays_too_short_for_cuts_begin_where_they_begin(renderer, monkeypatch):
+    tale = prose(" ".join(f"This is sentence number {i} of a tale." for i in range(20)))
+    monkeypatch.setattr("evalkit.tasks.ruler.niah.essays", lambda: tale)
+    task = ruler("niah_single_1", 700, haystack="essay", step=10, own_essays=True)
+    assert context(task.sample(0, renderer)) == tale.text
+
+
+def test_essays_of_ones_own_are_a_departure_that_shows():
+    assert RulerConfig(tasks=("niah_single_2",), lengths=(512,), own_essays=True)
+    assert APPLIES["own_essays"] == ESSAYS
+    with pytest.raises(EvalkitError, match="own_essays concerns none of the tasks"):
+        data = {"kind": "ruler", "tasks": ["vt"], "lengths": [512], "own_essays": True}
+        parse(data, RulerConfig, "recipe.toml")

@@ -117,6 +117,14 @@ def test_essays_are_whole_but_for_the_needles(name, needles):
     assert context == essays().words(0, words)
 
 
+def test_essays_of_ones_own_are_cut_from_the_same_text():
+    task = ruler("niah_single_2", 2048, own_essays=True)
+    assert task.deviations == {"own_essays": True}
+    assert ruler("niah_single_2", 2048, own_essays=False).deviations == {}
+    starts = {task.sample(i, FakeRenderer()).text[400:480] for i in range(4)}
+    assert len(starts) == 4
+
+
 def test_the_answers_of_questions_stand_in_their_documents():
     for name, dataset in (("qa_1", "squad"), ("qa_2", "hotpotqa")):
         task = ruler(name, 6000)

@@ -11,7 +11,7 @@ The names of keys on disk stand in this package only. Nothing here reads or writ
 
 from evalkit.core.records.arms import ArmEntry, ImportFacts, ScheduleFacts, ServerCheck
 from evalkit.core.records.comparison import ComparisonRecord, ComparisonRow
-from evalkit.core.records.rows import ItemRow, SampleRow, ScoreRow
+from evalkit.core.records.rows import ItemRow, SampleRow, ScoreRow, digest
 from evalkit.core.records.run import (
     FORMAT,
     Environment,
@@ -37,4 +37,5 @@ __all__ = [
     "StoppingRecord",
     "StoppingState",
     "TaskEntry",
+    "digest",
 ]

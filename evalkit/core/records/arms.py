@@ -117,12 +117,14 @@ class ImportFacts:
         format: of the files.
         source: name of the folder or file.
         problems: malformed records, with file, line and field.
+        unclustered: cells of which it is not known which samples share a text.
         stored: the JSON object, counts and notes included.
     """
 
     format: str
     source: str
     problems: tuple[str, ...]
+    unclustered: tuple[str, ...]
     stored: JsonObject = field(repr=False)
 
     @classmethod
@@ -132,6 +134,7 @@ class ImportFacts:
             format=text(data, "format"),
             source=optional_text(data, "source") or "",
             problems=texts(data, "problems") if "problems" in data else (),
+            unclustered=texts(data, "unclustered") if "unclustered" in data else (),
             stored=data,
         )
 

@@ -6,6 +6,7 @@ than the check of a dictionary, a tuple does not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class SampleRow(NamedTuple):
         reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.
         seconds: wall time, None where it is not known.
         extra: of imported answers, such as the score of a judge.
+        max_new_tokens: the most that might be generated; None where it is not known.
+        checksum: of the answer when it was recorded (`sealed`); None in rows of an earlier version.
     """
 
     sample_id: str
@@ -110,6 +113,8 @@ class SampleRow(NamedTuple):
     reasoning_opened: bool | None = None
     seconds: float | None = None
     extra: JsonObject | None = None
+    max_new_tokens: int | None = None
+    checksum: str | None = None
 
     @classmethod
     def parse(cls, row: JsonObject) -> SampleRow:
@@ -128,6 +133,7 @@ class SampleRow(NamedTuple):
             raise _unusable(row, names, "prompt_sha256")
         read, generated, seconds = get("prompt_tokens"), get("completion_tokens"), get("seconds")
         error, opened, extra = get("error"), get("reasoning_opened"), get("extra")
+        budget, checksum = get("max_new_tokens"), get("checksum")
         return cls(
             sample_id,
             task,
@@ -140,7 +146,21 @@ class SampleRow(NamedTuple):
             opened if isinstance(opened, bool) else None,
             seconds if isinstance(seconds, float) else None,
             extra if isinstance(extra, dict) else None,
+            budget if isinstance(budget, int) else None,
+            checksum if isinstance(checksum, str) else None,
         )
+
+    def sealed(self) -> SampleRow:
+        """With the checksum of its answer: an answer that is edited later is noticed."""
+        return self._replace(checksum=self._content())
+
+    @property
+    def edited(self) -> bool:
+        """Whether the answer is not the one that was recorded."""
+        return self.checksum is not None and self.checksum != self._content()
+
+    def _content(self) -> str:
+        return digest(self.sample_id, self.completion, self.finish_reason, self.error)
 
     @property
     def failed(self) -> bool:
@@ -171,6 +191,10 @@ class SampleRow(NamedTuple):
         row["seconds"] = self.seconds
         if self.extra:
             row["extra"] = self.extra
+        if self.max_new_tokens is not None:
+            row["max_new_tokens"] = self.max_new_tokens
+        if self.checksum is not None:
+            row["checksum"] = self.checksum
         return row
 
 
@@ -184,6 +208,8 @@ class ScoreRow(NamedTuple):
         score: in [0, 1]; a failed generation scores 0.
         answer: the text that was scored.
         flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
+        basis: `digest` of the answer, the gold and the rule that were scored; None in rows of an
+            earlier version.
     """
 
     sample_id: str
@@ -192,6 +218,7 @@ class ScoreRow(NamedTuple):
     score: float
     answer: str
     flags: tuple[str, ...] = ()
+    basis: str | None = None
 
     @classmethod
     def parse(cls, row: JsonObject) -> ScoreRow:
@@ -210,11 +237,24 @@ class ScoreRow(NamedTuple):
             raise _unusable(row, names, "flags" if _is_number(score) else "score")
         answer = answer if isinstance(answer, str) else ""
         labels = tuple(map(str, flags)) if flags else ()
-        return cls(sample_id, task, metric, score, answer, labels)
+        basis = get("basis")
+        return cls(
+            *(sample_id, task, metric, score, answer, labels),
+            basis if isinstance(basis, str) else None,
+        )
 
     def json(self) -> JsonObject:
         """The line on disk."""
-        return self._asdict()
+        row = self._asdict()
+        if self.basis is None:
+            del row["basis"]
+        return row
+
+
+def digest(*parts: str | None) -> str:
+    """16 hexadecimal digits of the sha256 of some texts; None is not the empty text."""
+    text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _unusable(row: JsonObject, texts: tuple[str, ...], other: str) -> BadField:

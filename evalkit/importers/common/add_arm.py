@@ -16,6 +16,8 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, TaskEntry
 from evalkit.importers.common.align import Aligned, align
+from evalkit.importers.common.clusters import cluster_of
+from evalkit.importers.common.gold import fill_in_gold
 from evalkit.importers.common.import_report import ImportReport, TaskImport
 from evalkit.importers.common.predictions import Prediction, PredictionSet
 from evalkit.run.store import RunStore
@@ -40,17 +42,19 @@ def add_arm(
     """
     run = store.read_run() if store.exists else _new_run()
     items = _known_items(store, run)
+    keyless = fill_in_gold(predictions, items)
     aligned = {
         task: align(task, predictions, _references(task, items), _aliases(task, items))
         for task in predictions.lines
     }
     by_id = {i: p for task in aligned.values() for i, p in task.predictions.items()}
     if not by_id:
-        raise EvalkitError(f"{source}: no usable record{_problems(predictions)}")
+        reason = f": {'; '.join(keyless)}" if keyless else ""
+        raise EvalkitError(f"{source}: no usable record{reason}{_problems(predictions)}")
     _check_answers(by_id, items)
     rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
     known = arm in run.names
-    coverage = () if known else tuple(_coverage(by_id, items))
+    coverage = () if known else (*_coverage(by_id, items), *keyless)
     report = ImportReport(
         arm=arm,
         format=format_,
@@ -61,31 +65,55 @@ def add_arm(
         unchanged=known,
     )
     if known:
-        if list(store.read_samples(arm).values()) != [_as_read(row) for row in rows]:
+        if not _same_answers(store.read_samples(arm).values(), rows):
             raise EvalkitError(
                 f"{store.path}: there is an arm {arm} with other content: choose another --arm"
             )
         return report
     if coverage and not allow_partial:
         raise EvalkitError(
-            f"{arm} has not the same samples as the other arms: {'; '.join(coverage)}"
+            f"{arm} has not all samples, or not those of the other arms: {'; '.join(coverage)}"
             f"{_problems(predictions)}. Allow a partial import to add it nevertheless"
         )
     if packages:
         known_facts = optional_fields(run.stored, "environment")
         run = run.with_environment(with_guests(known_facts, packages))
-    added = [_item(i, prediction) for i, prediction in by_id.items() if i not in items]
-    _write(store, run, [*items.values(), *added], rows, _entry(report, source))
+    units = {i: cluster_of(i, prediction) for i, prediction in by_id.items()}
+    untold = _untold(by_id, units, items)
+    if run.is_imported:  # a run of our own knows the units of its samples
+        items = {i: _with_unit(item, units.get(i)) for i, item in items.items()}
+    added = [_item(i, p, units[i]) for i, p in by_id.items() if i not in items]
+    _write(store, run, [*items.values(), *added], rows, _entry(report, source, untold))
     return report
+
+
+def _untold(
+    by_id: Mapping[str, Prediction],
+    units: Mapping[str, str | None],
+    items: Mapping[str, ItemRow],
+) -> list[str]:
+    """Cells of which nothing tells which samples share a text."""
+    tasks = [
+        p.task for i, p in by_id.items() if p.may_share and units[i] is None and i not in items
+    ]
+    return list(dict.fromkeys(tasks))
+
+
+def _with_unit(item: ItemRow, unit: str | None) -> ItemRow:
+    """A sample whose unit an earlier import did not tell."""
+    if unit is None or item.cluster != item.sample_id:
+        return item
+    return ItemRow.parse({**item.json(), "cluster": f"{item.task}/{unit}"})
 
 
 def _new_run() -> RunRecord:
     return RunRecord.for_imports(CompareConfig().model_dump(mode="json"), environment())
 
 
-def _as_read(row: SampleRow) -> SampleRow:
-    """A row as it comes back from the disk."""
-    return SampleRow.parse(json.loads(json.dumps(row.json())))
+def _same_answers(stored: Iterable[SampleRow], rows: Iterable[SampleRow]) -> bool:
+    """Whether rows read from the disk are these; earlier versions wrote no checksum."""
+    fresh = [SampleRow.parse(json.loads(json.dumps(row.json()))) for row in rows]
+    return [r._replace(checksum=None) for r in stored] == [r._replace(checksum=None) for r in fresh]
 
 
 def _known_items(store: RunStore, run: RunRecord) -> dict[str, ItemRow]:
@@ -151,16 +179,16 @@ def _sample_row(sample_id: str, prediction: Prediction) -> SampleRow:
         finish_reason="error" if prediction.error else "unknown",
         error=prediction.error,
         extra=prediction.extra or None,
-    )
+    ).sealed()
 
 
-def _item(sample_id: str, prediction: Prediction) -> ItemRow:
+def _item(sample_id: str, prediction: Prediction, unit: str | None) -> ItemRow:
     return ItemRow(
         sample_id=sample_id,
         task=prediction.task,
         metric=prediction.metric,
         references=prediction.references,
-        cluster=sample_id,
+        cluster=sample_id if unit is None else f"{prediction.task}/{unit}",
         meta=prediction.meta,
     )
 
@@ -171,7 +199,7 @@ def _task(name: str, task: Aligned, predictions: PredictionSet) -> TaskImport:
     return TaskImport(len(task.predictions), errors, task.lines, task.repeated, expected)
 
 
-def _entry(report: ImportReport, source: str) -> ArmEntry:
+def _entry(report: ImportReport, source: str, untold: list[str]) -> ArmEntry:
     """What run.json keeps of an imported arm."""
     return ArmEntry.imported_as(
         report.arm,
@@ -184,6 +212,7 @@ def _entry(report: ImportReport, source: str) -> ArmEntry:
             "problems": [str(problem) for problem in report.problems],
             "coverage": list(report.coverage),
             "notes": list(report.notes),
+            "unclustered": untold,
         },
     )
 

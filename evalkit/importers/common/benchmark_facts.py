@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from evalkit.core.json_fields import BadField
 from evalkit.dsa.json_types import JsonObject, JsonValue
+from evalkit.importers.common.clusters import context_label
 from evalkit.importers.common.predictions import FieldReader, Prediction
 from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
 from evalkit.tasks.longbench.suites import cell
@@ -29,7 +32,21 @@ def longbench(
     name = cell(base, bin_of(length) if e and length is not None else None)
     count = official_count(base, bin_of(length or 0) if e else None)
     row.predictions.expected.setdefault(name, count)
-    return prediction(name, row, answer, row.texts("answers"), facts.metric, key, meta)
+    made = prediction(name, row, answer, row.texts("answers"), facts.metric, key, meta)
+    return shared(made, row, None if length is None else f"length {length}")
+
+
+def shared(made: Prediction, row: FieldReader, otherwise: str | None = None) -> Prediction:
+    """With the unit that its text makes of it, where the record holds the text.
+
+    Args:
+        made: a prediction of a cell in which several questions may be about one text.
+        row: its record.
+        otherwise: the unit where the record holds no text.
+    """
+    text = row.data.get("context")
+    unit = context_label(text) if isinstance(text, str) and text else otherwise
+    return replace(made, cluster=unit, may_share=True)
 
 
 def ruler_metric(task: str) -> str:
@@ -40,6 +57,10 @@ def ruler_metric(task: str) -> str:
 def ruler_cell(task: str, length: int | None) -> str:
     """``<task>@<length>``, or the task alone where the length is not known."""
     return task if length is None else f"{task}@{length}"
+
+
+HAYSTACK = "haystack"
+"""The unit of all depths of a length in the first needle test: they are read in one text."""
 
 
 def needle_references(needle: str, where: FieldReader) -> tuple[str, ...]:
@@ -82,6 +103,7 @@ def prediction(
         extra=extra or {},
         digest=row.digest,
         gold=row.name(gold),
+        may_share=metric == "ruler_part" and task.startswith("qa_1"),
     )
 
 

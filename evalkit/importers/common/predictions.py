@@ -32,6 +32,8 @@ class Prediction:
         digest: equal for equal lines.
         gold: name of the field that holds the references.
         alias: the benchmark's own id, by which a sample of the run is found that has it too.
+        cluster: what the record tells of the text it shares with others of its cell, or None.
+        may_share: whether samples of its cell may share a text.
     """
 
     task: str
@@ -46,6 +48,8 @@ class Prediction:
     digest: str = ""
     gold: str = "answers"
     alias: str | None = None
+    cluster: str | None = None
+    may_share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,21 @@ class PredictionSet:
         problems: everything wrong, in order.
         notes: what a reader of the report should know besides.
         expected: per task, how many samples the benchmark has, where that is known.
+        without_gold: predictions whose record has no gold, but an id (`alias`) by which it may be
+            known.
     """
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     expected: dict[str, int] = field(default_factory=dict)
+    without_gold: list[Prediction] = field(default_factory=list)
 
     def add(self, prediction: Prediction) -> None:
         """Take a prediction; one whose gold cannot be scored with its metric is unusable."""
+        if not prediction.references and prediction.alias is not None:
+            self.without_gold.append(prediction)
+            return
         lines = self.lines.setdefault(prediction.task, [])
         try:
             score(prediction.metric, "", prediction.references, meta=prediction.meta)

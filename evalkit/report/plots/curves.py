@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import place
+from evalkit.report.own_samples import has_own
 from evalkit.report.plots.style import COLOURS, LINES, MARKERS, new_figure, plain
 from evalkit.stats import MACRO, Comparison, Row
 from evalkit.tasks.ruler.aggregate import aggregate
@@ -24,8 +25,9 @@ PANELS = 4
 def retention_curves(comparison: RunComparison, parts: Mapping[str, Comparison]) -> Figure | None:
     """Score against retention: one panel for the macro average and one per benchmark.
 
-    Bands are the intervals of the paired difference, laid around the baseline's score; points
-    without neighbours in their family carry them as bars. None where no schedule is known.
+    Points and bands are the paired difference and its interval, laid around the baseline's score,
+    so that an arm over fewer samples stands where it would beside the baseline on those samples;
+    points without neighbours in their family carry bars. None where no schedule is known.
     """
     families = _families(comparison)
     if not families:
@@ -75,7 +77,8 @@ def _curves(
         if not seen:
             continue
         colour, marker = COLOURS[k % 6], MARKERS[k % 7]
-        x, y = [at for at, _ in seen], [row.score or 0.0 for _, row in seen]
+        x = [at for at, _ in seen]
+        y = [base + row.result.delta if row.result else base for _, row in seen]
         low = [max(0.0, base + row.result.low) if row.result else base for _, row in seen]
         high = [min(1.0, base + row.result.high) if row.result else base for _, row in seen]
         axes.plot(
@@ -143,15 +146,15 @@ def _forest(axes: Axes, comparison: RunComparison, rows: Sequence[Row | None]) -
 def ruler_by_length(comparison: RunComparison) -> Figure | None:
     """RULER's mean score at every length, one line per arm; None without RULER."""
     curves = {}
+    result = comparison.result
+    base = {row.task: row for row in result.rows if row.arm == result.baseline}
     for arm in comparison.arms:
-        rows = {
-            r.task: r.score
-            for r in comparison.result.rows
-            if r.arm == arm.name and r.score is not None and r.task != MACRO
-        }
-        summary = aggregate(rows)
+        rows = [r for r in result.rows if r.arm == arm.name and r.task != MACRO]
+        summary = aggregate({r.task: r.score for r in rows if r.score is not None})
         if summary:
-            curves[arm.name] = {row.length: row.score for row in summary.lengths}
+            own = any(has_own(row, base.get(row.task)) for row in rows)
+            name = f"{arm.name} (fewer samples)" if own else arm.name
+            curves[name] = {row.length: row.score for row in summary.lengths}
     lengths = sorted({length for curve in curves.values() for length in curve})
     if len(lengths) < 2:
         return None

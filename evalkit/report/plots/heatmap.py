@@ -19,6 +19,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, ScoreRow
 from evalkit.dsa.json_types import JsonValue
 from evalkit.report.plots.style import plain
+from evalkit.run.current_scores import current_scores
 from evalkit.run.store import RunStore, slug
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def figures(store: RunStore, baseline: str | None = None) -> Iterator[tuple[str,
 def maps_of(store: RunStore, names: Sequence[str]) -> dict[str, dict[str, Heat]]:
     """Section -> arm -> map, of the arms that have scores there."""
     items = store.read_items()
-    scores = {name: store.read_scores(name) for name in names}
+    scores = {name: arm.scores for name, arm in current_scores(store, names).items()}
     return {
         section: {
             name: heat(section, ids, items, scores[name])
@@ -163,12 +164,17 @@ def draw(cells: Heat, arm: str) -> Figure:
 
 def draw_difference(cells: Heat, base: Heat, arm: str, baseline: str) -> Figure:
     """One arm minus another: orange and hatched is worse, violet is better, white is equal."""
-    change = cells.scores - base.scores
+    change = difference(cells, base)
     figure, axes = _frame(cells, f"{cells.section}: {arm} minus {baseline}")
     image = paint_difference(axes, change, max(0.1, float(np.nanmax(np.abs(change), initial=0.0))))
     label = "difference of scores (hatched: worse)"
     figure.colorbar(image, ax=axes, label=label, pad=0.02)
     return figure
+
+
+def difference(cells: Heat, base: Heat) -> NDArray[np.float64]:
+    """[depths, lengths] score minus the baseline's; NaN where they have unequally many samples."""
+    return np.where(cells.counts == base.counts, cells.scores - base.scores, np.nan)
 
 
 def paint(axes: Axes, cells: Heat) -> QuadMesh:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evalkit.analysis.grouping import benchmark_of
-from evalkit.report.plots.heatmap import Heat, maps_of, paint, paint_difference, place_ticks, save
+from evalkit.report.plots.heatmap import (
+    Heat,
+    difference,
+    maps_of,
+    paint,
+    paint_difference,
+    place_ticks,
+    save,
+)
 from evalkit.report.plots.style import new_figure, plain
 from evalkit.run.store import RunStore, slug
 
@@ -59,7 +67,7 @@ def sheet(maps: Mapping[str, Heat], baseline: str) -> Figure:
     width = max(1.7, min(4.5, 0.9 + 0.42 * lengths))
     figure = new_figure(1.6 + width * columns, bands * (2.2 + 0.4 * max(3, min(10, depths))))
     grid = figure.subplots(2 * bands, columns, squeeze=False)
-    changes = [maps[name].scores - base.scores for name in names if _same(maps[name], base)]
+    changes = [difference(maps[name], base) for name in names if _same(maps[name], base)]
     top = max([0.1, *(float(np.nanmax(np.abs(c), initial=0.0)) for c in changes)])
     images: dict[str, QuadMesh] = {}
     for k in range(bands * columns):
@@ -74,7 +82,7 @@ def sheet(maps: Mapping[str, Heat], baseline: str) -> Figure:
         if name == baseline or not _same(maps[name], base):
             below.set_visible(False)
         else:
-            images["difference"] = paint_difference(below, maps[name].scores - base.scores, top)
+            images["difference"] = paint_difference(below, difference(maps[name], base), top)
             below.set_title(plain(f"minus {baseline}"), fontsize="small")
         for axes in (above, below):
             place_ticks(axes, base)

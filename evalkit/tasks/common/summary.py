@@ -52,6 +52,18 @@ class Scored:
         """Mean score by cell, by arm."""
         return {name: _means(scores) for name, scores in self.arms.items()}
 
+    def label(self, arm: str, cells: Collection[str]) -> str:
+        """An arm's name; with its own n where its samples of some cells are not the baseline's."""
+        ours, base = (self._ids(name, cells) for name in (arm, next(iter(self.arms))))
+        if ours == base:
+            return arm
+        other = "other samples" if len(ours) == len(base) else f"not {len(base)}"
+        return f"{arm} (n={len(ours)}, {other})"
+
+    def _ids(self, arm: str, cells: Collection[str]) -> set[str]:
+        scores = self.arms[arm]
+        return {i for i, task in zip(scores.ids, scores.tasks, strict=True) if task in cells}
+
 
 def _means(scores: ArmScores) -> dict[str, float]:
     cells: dict[str, list[float]] = {}

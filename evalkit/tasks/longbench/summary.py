@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.core.grid import Grid, number
@@ -13,25 +13,30 @@ from evalkit.tasks.longbench.suites import Macro, complete
 
 if TYPE_CHECKING:
     from evalkit.stats import PairedResult
+    from evalkit.stats.weighted_mean import WeightedDifference
 
 E = "longbench-e/"
+INTERVALS = (
+    "Δ and interval are paired, on the samples that arm and baseline share; those of means over"
+    " categories are put together from the tasks' own (Zou and Donner 2008)"
+)
 
 
 def summaries(scored: Scored) -> list[Summary]:
     """The table of the macros, each with its list of tasks, and the table of the length bins."""
     means = scored.means()
-    tables = [_macros(means, scored.part), _bins(means)]
+    tables = [_macros(means, scored), _bins(means, scored)]
     return [table for table in tables if table is not None]
 
 
-def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summary | None:
+def _macros(means: Mapping[str, Mapping[str, float]], scored: Scored) -> Summary | None:
     """One row per macro and arm, the list of tasks beside the macro's first row."""
     by_arm = {name: {m.name: m for m in complete(cells)} for name, cells in means.items()}
     macros = {name: macro for arm in by_arm.values() for name, macro in arm.items()}
     if not macros:
         return None
     base = next(iter(by_arm.values()))
-    paired = {name: _intervals(macro, part) for name, macro in macros.items()}
+    paired = _intervals(macros, scored.part)
     scores = {
         name: {arm: values[name].value for arm, values in by_arm.items() if name in values}
         for name in macros
@@ -43,9 +48,9 @@ def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summ
             rows.append(
                 (
                     "" if k else macro.label,
-                    arm,
+                    scored.label(arm, macro.weights),
                     number(score),
-                    _change(score, base.get(name)),
+                    _change(score, base.get(name), paired[name].get(arm)),
                     _interval(paired[name].get(arm)),
                     "" if k else listed,
                 )
@@ -62,31 +67,69 @@ def _macros(means: Mapping[str, Mapping[str, float]], part: Part | None) -> Summ
         for name, macro in macros.items()
     }
     grid = Grid("LongBench suites", head, tuple(rows), (2, 3, 4))
-    note = "intervals are paired; means over categories have none"
-    return Summary("longbench", grid, (note,) if any(paired.values()) else (), data)
+    return Summary("longbench", grid, (INTERVALS,) if any(paired.values()) else (), data)
 
 
-def _intervals(macro: Macro, part: Part | None) -> dict[str, PairedResult]:
-    """The paired comparison of a plain mean, by arm; none where weights differ."""
-    if part is None or len(set(macro.weights.values())) > 1 or len(macro.weights) < 2:
-        return {}
+def _intervals(
+    macros: Mapping[str, Macro], part: Part | None
+) -> dict[str, dict[str, WeightedDifference]]:
+    """The paired comparison of every mean, by its name and by arm that has all of its tasks."""
+    if part is None:
+        return {name: {} for name in macros}
+    uneven = {name: m.weights for name, m in macros.items() if len(set(m.weights.values())) > 1}
+    tasks = {task for weights in uneven.values() for task in weights}
+    by_task = _results(part, tasks) if tasks else {}
+    return {
+        name: _weighted(by_task, uneven[name]) if name in uneven else _plain(part, macro.weights)
+        for name, macro in macros.items()
+    }
+
+
+def _results(part: Part, tasks: Collection[str]) -> dict[str, dict[str, PairedResult]]:
+    """Paired results by arm, then by task and for the macro average of these tasks."""
+    by_arm: dict[str, dict[str, PairedResult]] = {}
+    for row in part(tasks).rows:
+        if row.result is not None:
+            by_arm.setdefault(row.arm, {})[row.task] = row.result
+    return by_arm
+
+
+def _weighted(
+    by_arm: Mapping[str, Mapping[str, PairedResult]], weights: Mapping[str, float]
+) -> dict[str, WeightedDifference]:
+    from evalkit.stats.weighted_mean import weighted_difference
+
+    return {
+        arm: weighted_difference(results, weights)
+        for arm, results in by_arm.items()
+        if results.keys() >= weights.keys()
+    }
+
+
+def _plain(part: Part, weights: Mapping[str, float]) -> dict[str, WeightedDifference]:
     from evalkit.stats import MACRO
+    from evalkit.stats.weighted_mean import WeightedDifference
 
-    rows = part(set(macro.weights)).rows
-    return {row.arm: row.result for row in rows if row.task == MACRO and row.result is not None}
+    return {
+        arm: WeightedDifference(results[MACRO].delta, results[MACRO].low, results[MACRO].high)
+        for arm, results in _results(part, set(weights)).items()
+        if results.keys() >= weights.keys()
+    }
 
 
-def _interval(result: PairedResult | None) -> str:
+def _interval(result: WeightedDifference | None) -> str:
     return "" if result is None else f"[{result.low:+.3f}, {result.high:+.3f}]"
 
 
-def _change(value: float | None, base: Macro | None) -> str:
+def _change(value: float | None, base: Macro | None, paired: WeightedDifference | None) -> str:
+    if paired is not None:
+        return f"{paired.delta:+.3f}"
     if value is None or base is None or base.value is None or value == base.value:
         return ""
     return f"{value - base.value:+.3f}"
 
 
-def _bins(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
+def _bins(means: Mapping[str, Mapping[str, float]], scored: Scored) -> Summary | None:
     """LongBench-E: the plain mean of the tasks of a bin, one row per arm."""
     cells = {
         arm: {bin_: _bin(scores, bin_) for bin_ in BINS}
@@ -99,7 +142,10 @@ def _bins(means: Mapping[str, Mapping[str, float]]) -> Summary | None:
         arm: {b: sum(v.values()) / len(v) if v else None for b, v in bins.items()}
         for arm, bins in cells.items()
     }
-    rows = tuple((arm, *(number(bins[b]) for b in BINS)) for arm, bins in mean.items())
+    every = {task for scores in means.values() for task in scores if task.startswith(E)}
+    rows = tuple(
+        (scored.label(arm, every), *(number(bins[b]) for b in BINS)) for arm, bins in mean.items()
+    )
     tasks = {arm: (", ".join(dict.fromkeys(_listed(bins))),) for arm, bins in cells.items()}
     notes = tuple(f"mean over the tasks {line}" for line in shared_notes(tasks))
     grid = Grid("LongBench-E by length (words)", ("arm", *BINS), rows, (1, 2, 3))

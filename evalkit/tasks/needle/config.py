@@ -51,8 +51,9 @@ class NeedleConfig(Strict):
         haystack: ``filler`` (ten plain sentences again and again), ``needles`` (sentences about
             other keys), ``essays`` (Paul Graham) or ``file``.
         path: text file of the haystack ``file``, beside the recipe.
-        haystacks: different haystacks per length, one per repeat if not given; samples that
-            share one are one cluster.
+        haystacks: different haystacks per length, which the repeats share out, each read at every
+            depth; samples that share one are one cluster. If not given, every sample has a
+            haystack of its own (an order or a cut of its own), so that it counts by itself.
         value: ``digits`` or ``uuid``.
         value_digits: digits of a value.
         key_adjectives: words of the keys instead of wonderwords', or a path beside the recipe.

@@ -122,6 +122,8 @@ class KamradtConfig(Strict):
 class KamradtTask:
     """All depths of one length; sample `i` has depth `i` of the recipe's list.
 
+    All of them are read in one text, as in the original, and are one unit.
+
     Attributes:
         config: the recipe section.
         length: in tokens.
@@ -196,7 +198,7 @@ class KamradtTask:
             references=config.phrases,
             metric="needle_phrases",
             max_new_tokens=config.max_new_tokens,
-            cluster=f"{self.name}/{index}",
+            cluster=f"{self.name}/haystack",
             meta={
                 "length": self.length,
                 "question": config.question,

@@ -83,7 +83,8 @@ class NeedleTask:
 
     def _draft(self, index: int, _renderer: Renderer) -> NeedleDraft:
         config, percents = self.config, self.config.percents()
-        number = index // len(percents) % (config.haystacks or config.repeats)
+        shared = config.haystacks
+        number = index if shared is None else index // len(percents) % shared
         source = partial(rng, self.name, config.seed, index)
         keys = pairs(self.adjectives, self.nouns, source("keys"))
         values = self._values(source("values"))

@@ -32,6 +32,7 @@ class Overrides:
     haystack: str | None = None
     num_keys: int | None = None
     distractors: int | None = None
+    own_essays: bool | None = None
     step: int | None = None
     tokens_to_generate: int | None = None
 

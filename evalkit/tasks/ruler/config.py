@@ -31,6 +31,7 @@ NAMES = tuple(DESCRIPTIONS)
 
 WORD_KEYS = tuple(name for name in NAMES if name.startswith("niah") and name != "niah_multikey_3")
 NUMBER_VALUES = tuple(name for name in WORD_KEYS if name != "niah_single_3")
+ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 NEEDLE_HAYSTACK = ("niah_multikey_2", "niah_multikey_3")
 
 APPLIES: dict[str, tuple[str, ...]] = {
@@ -40,6 +41,7 @@ APPLIES: dict[str, tuple[str, ...]] = {
     "haystack": tuple(name for name in NAMES if name.startswith("niah")),
     "num_keys": tuple(name for name in NAMES if name.startswith("niah")),
     "distractors": NEEDLE_HAYSTACK,
+    "own_essays": ESSAYS,
     "step": NAMES,
     "tokens_to_generate": NAMES,
 }
@@ -64,6 +66,8 @@ class RulerConfig(Strict):
             needle tasks of the section.
         num_keys: needles put into the haystack.
         distractors: lines of the haystacks made of needles, instead of as many as fit.
+        own_essays: every sample begins at a sentence of its own, drawn; officially all begin at the
+            first word of the essays.
         step: units by which haystacks grow.
         tokens_to_generate: budget of the answer.
     """
@@ -79,6 +83,7 @@ class RulerConfig(Strict):
     haystack: Literal["repeat", "needle", "essay"] | None = None
     num_keys: Positive | None = None
     distractors: Positive | None = None
+    own_essays: bool | None = None
     step: Positive | None = None
     tokens_to_generate: Positive | None = None
 
@@ -102,7 +107,7 @@ class RulerConfig(Strict):
     @model_validator(mode="after")
     def _concerned(self) -> RulerConfig:
         for key, names in APPLIES.items():
-            if key == "distractors" and self.haystack == "needle":
+            if (key, self.haystack) in (("distractors", "needle"), ("own_essays", "essay")):
                 continue
             if getattr(self, key) is not None and not set(names) & set(self.tasks):
                 raise ValueError(f"{key} concerns none of the tasks, only {', '.join(names)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
@@ -70,26 +71,40 @@ def distractors(grid: Grid, lines: Iterator[str]) -> Lines:
 
 
 class Essays:
-    """The first words of one long text, one word a unit; needles stand between sentences."""
+    """Words of one long text from some word on, one word a unit; needles stand between sentences.
 
-    def __init__(self, grid: Grid, prose: Prose) -> None:
+    Args:
+        grid: sizes in words.
+        prose: the text.
+        start: words left out before the first; 0 officially.
+    """
+
+    def __init__(self, grid: Grid, prose: Prose, start: int = 0) -> None:
         self.grid = grid
-        self._prose = prose
+        self._prose, self._start = prose, start
+        self._before = prose.word_ends[start - 1] + 1 if start else 0
 
     def size(self, units: int) -> float:
         """Characters of the text."""
-        return self._prose.word_ends[units - 1]
+        return self._prose.word_ends[self._start + units - 1] - self._before
 
     def insert(
         self, units: int, needles: list[str], source: random.Random
     ) -> tuple[str, list[float]]:
         """Depths are drawn without replacement from `DEPTHS`."""
-        ends = [0, *self._prose.sentences(units)]
+        start, end = self._start, self._start + units
+        ends = [start, *(at for at in self._prose.sentences(end) if at > start)]
         depths = sorted(source.sample(DEPTHS, len(needles)))
         places = [int((len(ends) - 1) * depth / 100) for depth in depths]
-        pieces, start = [], 0
+        pieces = []
         for place, needle in zip(places, needles, strict=True):
             pieces += [self._prose.words(start, ends[place]), needle]
             start = ends[place]
-        pieces.append(self._prose.words(start, units))
+        pieces.append(self._prose.words(start, end))
         return " ".join(pieces), [float(depth) for depth in depths]
+
+
+def own_start(prose: Prose, longest: int, source: random.Random) -> int:
+    """A sentence from which on `longest` words are left; the first where the text has no more."""
+    room = bisect_right(prose.sentence_ends, len(prose.word_ends) - longest)
+    return (0, *prose.sentence_ends[:room])[source.randrange(room + 1)]

@@ -11,7 +11,7 @@ from evalkit.data.essays import essays
 from evalkit.tasks.common.fit_length import Grid
 from evalkit.tasks.common.word_streams import listed
 from evalkit.tasks.ruler.cell import SHORT, Cell
-from evalkit.tasks.ruler.haystacks import DEPTHS, Essays, Haystack, distractors, noise
+from evalkit.tasks.ruler.haystacks import DEPTHS, Essays, Haystack, distractors, noise, own_start
 from evalkit.tasks.ruler.templates import Spec
 
 NEEDLE = "One of the special magic {kind} for {key} is: {value}."
@@ -36,7 +36,8 @@ class Niah:
         self._needles = [(key, value) for key, own in self._values.items() for value in own]
         cell.rng(index, "order").shuffle(self._needles)
         self._line = NEEDLE.format(kind=self._kind, key="{}", value="{}").format
-        self._haystack = _haystack(cell, len(self._needles), map(self._line, keys, values))
+        others = map(self._line, keys, values)
+        self._haystack = _haystack(cell, index, len(self._needles), others)
 
     @property
     def grid(self) -> Grid:
@@ -88,14 +89,17 @@ def singular(template: str) -> str:
     return template
 
 
-def _haystack(cell: Cell, needles: int, others: Iterator[str]) -> Haystack:
+def _haystack(cell: Cell, index: int, needles: int, others: Iterator[str]) -> Haystack:
     """The haystack of the task: at least one line for every needle, 40 needles in essays."""
     kind = cell.overrides.haystack or cell.spec.args["type_haystack"]
     if kind == "essay":
         prose = essays()
         if needles > len(DEPTHS):
             raise EvalkitError(f"{cell.name}: {needles} needles, but {len(DEPTHS)} depths")
-        return Essays(cell.grid(500, last=len(prose.word_ends)), prose)
+        start = 0
+        if cell.overrides.own_essays:  # a word takes a token at least
+            start = own_start(prose, cell.length, cell.rng(index, "essay start"))
+        return Essays(cell.grid(500, last=len(prose.word_ends) - start), prose, start)
     grid = cell.grid(5 if cell.length < SHORT else 25, least=needles)
     if kind == "repeat":
         return noise(grid)

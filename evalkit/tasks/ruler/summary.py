@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from evalkit.core.grid import Grid, number
 from evalkit.tasks.common.summary import Scored, Summary, shared_notes
 from evalkit.tasks.ruler.aggregate import THRESHOLD, Aggregate, aggregate
+from evalkit.tasks.ruler.config import NAMES
 
 
 def summaries(scored: Scored) -> list[Summary]:
@@ -15,7 +16,9 @@ def summaries(scored: Scored) -> list[Summary]:
     if not any(len(a.lengths) > 1 or not a.lengths[0].missing for a in by_arm.values()):
         return []
     lengths = sorted({row.length for a in by_arm.values() for row in a.lengths})
-    rows = tuple((arm, *_cells(a, lengths)) for arm, a in by_arm.items())
+    tasks = {task for means in scored.means().values() for task in means}
+    cells = {task for task in tasks if task.partition("@")[0] in NAMES}
+    rows = tuple((scored.label(arm, cells), *_cells(a, lengths)) for arm, a in by_arm.items())
     head = ("arm", *map(str, lengths), "mean", "wAvg (inc)", "wAvg (dec)", "effective length")
     title = f"RULER by length; effective: the longest with {THRESHOLD:.3f} or more"
     summary = Summary(

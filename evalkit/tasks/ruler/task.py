@@ -70,6 +70,7 @@ class RulerTask:
             "key_adjectives": wordlist("adjective"),
             "key_nouns": wordlist("noun"),
             "value_digits": DIGITS,
+            "own_essays": False,
             "tokens_to_generate": self.cell.spec.tokens_to_generate,
         }
         if self.cell.spec.family == "niah":
@@ -114,6 +115,7 @@ def build(config: RulerConfig, base_dir: Path) -> list[RulerTask]:
         haystack=config.haystack,
         num_keys=config.num_keys,
         distractors=config.distractors,
+        own_essays=config.own_essays,
         step=config.step,
         tokens_to_generate=config.tokens_to_generate,
     )
