@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.drift import parity_lines, void_verdicts_on_drift
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
-from evalkit.analysis.pairing import paired, unpaired_notes
+from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_atomic
@@ -138,7 +138,11 @@ def compare_run(
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, pairs, options)),
         until_decided=run.until_decided,
-        remarks=(*score_notes(current), *unpaired_notes(scored, baseline)),
+        remarks=(
+            *score_notes(current),
+            *unpaired_notes(scored, baseline),
+            *unclustered_notes(run.arms, items),
+        ),
     )
 
 

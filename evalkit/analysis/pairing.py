@@ -1,9 +1,10 @@
-"""Which arms can be paired with the baseline at all."""
+"""What an arm can be paired on, and what is not known of its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from evalkit.core.records import ArmEntry, ItemRow
 from evalkit.stats import ArmScores
 
 
@@ -18,3 +19,18 @@ def unpaired_notes(scored: Mapping[str, ArmScores], baseline: str) -> list[str]:
     left = [name for name in scored if name not in paired(scored, baseline)]
     text = f"no sample in common with {baseline}, so that there is nothing to compare"
     return [f"{text}: {', '.join(left)}"] if left else []
+
+
+def unclustered_notes(arms: Iterable[ArmEntry], items: Mapping[str, ItemRow]) -> list[str]:
+    """Lines about imported samples of which nothing tells which share a text."""
+    lone = {item.task for item in items.values() if item.cluster == item.sample_id}
+    cells: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.imported is not None and (found := lone.intersection(arm.imported.unclustered)):
+            cells.setdefault(", ".join(sorted(found)), []).append(arm.name)
+    text = "each counts by itself, and intervals may be too narrow"
+    return [
+        f"imported without a word on which samples of {tasks} share a text: {text}:"
+        f" {', '.join(names)}"
+        for tasks, names in cells.items()
+    ]

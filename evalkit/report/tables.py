@@ -18,11 +18,6 @@ MOST_COLUMNS = 6
 ALWAYS = ("error", "empty", "length", "unclosed", "truncated", "over_length")
 """Counts that are told when they are zero, too."""
 
-NOT_CLUSTERED = (
-    "imported without a word on which samples share a text: each counts by itself, and intervals"
-    " may be too narrow, on"
-)
-
 NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
 """Counts that imported predictions do not tell."""
 
@@ -176,9 +171,6 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         if arm.imported
     }
     lines += [f"{', '.join(names)}: {text}" for text, names in _grouped(imported).items()]
-    lone = {a.name: ", ".join(a.imported.unclustered) for a in comparison.arms if a.imported}
-    for text, names in _grouped({name: cells for name, cells in lone.items() if cells}).items():
-        lines.append(f"{', '.join(names)}: {NOT_CLUSTERED} {text}")
     lines += comparison.parity
     for arm in comparison.arms:
         verdict = in_force(arm)

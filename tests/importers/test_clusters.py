@@ -82,13 +82,22 @@ def test_longbench_by_the_pinnedpinned_file(tmp_path, store, monkeypatch):
 
 def test_nothing_tells_and_a_note_says_so(tmp_path, store):
     rows = [{k: v for k, v in qa(i).items() if k != "length"} for i in range(4)]
-    import_predictions("longbench", lines(tmp_path / "qasper.jsonl", rows), "a", store)
-    assert (units(store), told(store)) == ("abcd", ("longbench/qasper",))
+    path = lines(tmp_path / "qasper.jsonl", rows)
+    for arm in "ab":
+        import_predictions("longbench", path, arm, store)
+    assert units(store) == "abcd"
+    assert told(store) == told(store, "b") == ("longbench/qasper",)
     score_run(store)
     said = [line for line in notes(compare_run(store)) if "share a text" in line]
-    assert len(said) == 1
-    assert said[0].startswith("a: imported without a word")
-    assert said[0].endswith("on longbench/qasper")
+    assert said == [
+        "imported without a word on which samples of longbench/qasper share a text: each counts by"
+        " itself, and intervals may be too narrow: a, b"
+    ]
+    lines(path, [qa(i, length=7) for i in range(4)])  # a third arm tells it for all
+    import_predictions("longbench", path, "c", store)
+    score_run(store)
+    assert units(store) == "aaaa"
+    assert not [line for line in notes(compare_run(store)) if "share a text" in line]
 
 
 def test_longbench_v2_by_the_text_in_the_record(tmp_path, store):

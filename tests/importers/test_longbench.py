@@ -9,7 +9,9 @@ from evalkit.analysis.compare import compare_run
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ScoreRow
 from evalkit.importers import import_predictions
+from evalkit.report.html import page
 from evalkit.report.markdown import markdown
+from evalkit.report.plots.curves import worse_first
 from evalkit.report.retention_table import retention_table
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
@@ -125,6 +127,8 @@ def test_an_arm_that_shares_no_sample_is_named_and_the_others_are_compared(tmp_p
     assert {row.arm for row in compare_run(store, "other").result.rows} == {"other"}
     table = retention_table(comparison)
     assert [line.arm for line in table.lines] == ["full", "1/4", "other"]
+    assert "nothing to compare" in page(store, comparison)
+    assert worse_first(comparison) == ["1/4"]
 
 
 def test_a_line_twice_is_dropped(tmp_path, store):

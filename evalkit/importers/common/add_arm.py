@@ -78,32 +78,35 @@ def add_arm(
     if packages:
         known_facts = optional_fields(run.stored, "environment")
         run = run.with_environment(with_guests(known_facts, packages))
-    units = {i: cluster_of(i, prediction) for i, prediction in by_id.items()}
-    untold = _untold(by_id, units, items)
-    if run.is_imported:  # a run of our own knows the units of its samples
-        items = {i: _with_unit(item, units.get(i)) for i, item in items.items()}
-    added = [_item(i, p, units[i]) for i, p in by_id.items() if i not in items]
-    _write(store, run, [*items.values(), *added], rows, _entry(report, source, untold))
+    every = _with_units(by_id, items, foreign=run.is_imported)
+    lone = {
+        p.task: None
+        for i, p in by_id.items()
+        if p.may_share and every[i].cluster == i and (run.is_imported or i not in items)
+    }
+    _write(store, run, list(every.values()), rows, _entry(report, source, list(lone)))
     return report
 
 
-def _untold(
-    by_id: Mapping[str, Prediction],
-    units: Mapping[str, str | None],
-    items: Mapping[str, ItemRow],
-) -> list[str]:
-    """Cells of which nothing tells which samples share a text."""
-    tasks = [
-        p.task for i, p in by_id.items() if p.may_share and units[i] is None and i not in items
-    ]
-    return list(dict.fromkeys(tasks))
+def _with_units(
+    by_id: Mapping[str, Prediction], items: Mapping[str, ItemRow], *, foreign: bool
+) -> dict[str, ItemRow]:
+    """The samples of a run with those of an import, and the texts that they are known to share.
 
-
-def _with_unit(item: ItemRow, unit: str | None) -> ItemRow:
-    """A sample whose unit an earlier import did not tell."""
-    if unit is None or item.cluster != item.sample_id:
-        return item
-    return ItemRow.parse({**item.json(), "cluster": f"{item.task}/{unit}"})
+    A run of our own knows what its samples share; of imported ones (`foreign`) a later import may
+    tell what an earlier one did not.
+    """
+    every = dict(items)
+    for i, prediction in by_id.items():
+        old = every.get(i)
+        if old is not None and not (foreign and old.cluster == i):
+            continue
+        unit = cluster_of(i, prediction)
+        if old is None:
+            every[i] = _item(i, prediction, unit)
+        elif unit is not None:
+            every[i] = ItemRow.parse({**old.json(), "cluster": f"{old.task}/{unit}"})
+    return every
 
 
 def _new_run() -> RunRecord:

@@ -234,11 +234,8 @@ def _cell(axes: Axes, corner: tuple[float, float], *, full: bool) -> None:
 def worse_first(comparison: RunComparison) -> list[str]:
     """Arms with a macro result, the baseline's twin last, else in the order of the run."""
     twin = comparison.settings.repeat_of_baseline
-    names = [
-        arm.name
-        for arm in comparison.arms
-        if arm.name in comparison.scored and arm.name != comparison.result.baseline
-    ]
+    paired = {row.arm for row in comparison.result.rows if row.result is not None}
+    names = [arm.name for arm in comparison.arms if arm.name in paired]
     return sorted(names, key=lambda name: name == twin)
 
 
