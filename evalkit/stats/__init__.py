@@ -1,10 +1,12 @@
 """Paired statistics of an evaluation: pure functions on arrays, NumPy and SciPy only."""
 
-from evalkit.stats.bootstrap import ArmResults, paired_bootstrap, paired_bootstrap_arms
+from evalkit.stats.bootstrap import paired_bootstrap, paired_bootstrap_arms
 from evalkit.stats.closed_form_intervals import newcombe_paired, tango, wilson
 from evalkit.stats.compare import compare
 from evalkit.stats.comparison import MACRO, Comparison, Options, Row
 from evalkit.stats.confidence_sequence import confidence_sequence
+from evalkit.stats.decision import Decision, Evidence
+from evalkit.stats.design import Design, IntervalOptions
 from evalkit.stats.join import ArmScores
 from evalkit.stats.methods import default_method, paired_arms, paired_difference
 from evalkit.stats.multiplicity import benjamini_hochberg, holm
@@ -17,8 +19,9 @@ from evalkit.stats.power import (
     smallest_margin,
     spread_of,
 )
-from evalkit.stats.result import PairedResult
+from evalkit.stats.result import ArmResults, PairedResult
 from evalkit.stats.sample_size import PowerRow, power_table
+from evalkit.stats.sequential_macro import DrawnTask, looking_confidence, sequential_macro
 from evalkit.stats.significance import mcnemar, sign_flip
 from evalkit.stats.stopping import (
     QUESTIONS,
@@ -29,6 +32,8 @@ from evalkit.stats.stopping import (
 )
 from evalkit.stats.variance_components import Components, components
 from evalkit.stats.verdict import (
+    Reason,
+    Verdict,
     equivalent,
     is_difference,
     judge,
@@ -45,12 +50,19 @@ __all__ = [
     "ArmScores",
     "Comparison",
     "Components",
+    "Decision",
+    "Design",
+    "DrawnTask",
+    "Evidence",
+    "IntervalOptions",
     "Options",
     "PairedResult",
     "PowerRow",
+    "Reason",
     "Row",
     "SequentialVerdict",
     "Spread",
+    "Verdict",
     "assumed_spread",
     "benjamini_hochberg",
     "compare",
@@ -61,6 +73,7 @@ __all__ = [
     "holm",
     "is_difference",
     "judge",
+    "looking_confidence",
     "mcnemar",
     "newcombe_paired",
     "noise_floor",
@@ -74,6 +87,7 @@ __all__ = [
     "samples_needed",
     "sampling_order",
     "sequential_decision",
+    "sequential_macro",
     "sequential_verdicts",
     "sign_flip",
     "smallest_effect",

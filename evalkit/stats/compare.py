@@ -10,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.bootstrap import ArmResults
+from evalkit.stats.arm_decisions import arm_decisions
+from evalkit.stats.bootstrap import METHODS as BOOTSTRAPS
 from evalkit.stats.comparison import MACRO, Comparison, Options, Row
+from evalkit.stats.decision import Decision
+from evalkit.stats.design import Design, IntervalOptions
 from evalkit.stats.join import ArmScores, Table, common, table
 from evalkit.stats.methods import paired_arms
 from evalkit.stats.multiplicity import ADJUSTMENTS
+from evalkit.stats.result import SPANNING, ArmResults
 from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
 
 FAMILIES = ("arms", "arms and tasks")
+VERDICTS, VERDICT_FAMILIES = ("interval", "bounds"), ("each", "all")
 
 
 def compare(
@@ -49,7 +54,11 @@ def compare(
         for position, name in enumerate(names, start=1):
             by_arm[name] = _rows(base, tables[name], ids, results, position)
     rows = _adjusted([row for name in tables for row in by_arm[name]], options)
-    judged = [_judged(row, options) for row in rows]
+    if options.verdicts == "bounds":
+        decisions = arm_decisions(base, tables, options)
+        judged = [_decided(row, decisions.get((row.arm, row.task))) for row in rows]
+    else:
+        judged = [_judged(row, options) for row in rows]
     return Comparison((*_baseline_rows(base), *judged), baseline, options.signature())
 
 
@@ -60,6 +69,10 @@ def _check(arms: Mapping[str, ArmScores], baseline: str, options: Options) -> No
         raise EvalkitError(f"adjust {options.adjust!r}: known are {', '.join(ADJUSTMENTS)}")
     if options.over not in FAMILIES:
         raise EvalkitError(f"over {options.over!r}: known are {', '.join(FAMILIES)}")
+    if options.verdicts not in VERDICTS:
+        raise EvalkitError(f"verdicts {options.verdicts!r}: known are {', '.join(VERDICTS)}")
+    if options.family not in VERDICT_FAMILIES:
+        raise EvalkitError(f"family {options.family!r}: known are {', '.join(VERDICT_FAMILIES)}")
     for margin in (options.margin, *options.margins.values()):
         check_margin(margin)
 
@@ -68,13 +81,15 @@ def _results(base: Table, others: Sequence[Table], options: Options) -> ArmResul
     return paired_arms(
         np.stack([base.scores, *(other.scores for other in others)]),
         0,
-        strata=base.tasks,
-        clusters=base.clusters,
-        confidence=options.confidence,
-        n_resamples=options.n_resamples,
-        method=options.method,
-        seed=options.seed,
+        Design(base.tasks, base.clusters),
+        IntervalOptions(_method(options), options.confidence, options.n_resamples, options.seed),
     )
+
+
+def _method(options: Options) -> str:
+    """The interval of the table: beside verdicts that rest on bounds, ``"auto"`` means another."""
+    by_bounds = options.verdicts == "bounds" and options.method == "auto"
+    return "auto (bounds)" if by_bounds else options.method
 
 
 def _rows(
@@ -161,6 +176,26 @@ def _judged(row: Row, options: Options) -> Row:
     notes = [*row.notes, *(text for text in (note, row.result.caution) if text)]
     both = equivalent(row.result.low, row.result.high, margin)
     return replace(row, verdict=decided, equivalent=both, notes=tuple(notes))
+
+
+def _decided(row: Row, decision: Decision | None) -> Row:
+    """A row with the verdict that rests on bounds; the baseline's repeat has none."""
+    if row.result is None or decision is None:
+        return row
+    notes = [str(reason) for reason in decision.reasons]
+    caution = row.result.caution or ""
+    if row.result.method in BOOTSTRAPS and caution:
+        notes.append(caution)
+    elif SPANNING in caution:
+        notes.append(SPANNING)
+    both = decision.verdict.acceptable and decision.evidence.excludes_gain(decision.margin)
+    return replace(
+        row,
+        verdict=decision.verdict,
+        equivalent=both,
+        notes=(*row.notes, *notes),
+        decision=decision,
+    )
 
 
 def _mean(values: Sequence[float] | NDArray[np.float64]) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from evalkit.core.errors import EvalkitError
+from evalkit.stats.decision import Decision
 from evalkit.stats.result import PairedResult
 
 MACRO = "macro"
@@ -31,6 +33,8 @@ class Row:
         equivalent: whether the interval excludes a difference as large as the margin in both
             directions (TOST).
         notes: what a reader must know beside the numbers, the result's caution included.
+        decision: what the verdict rests on; None where it reads the interval
+            (`Options.verdicts`), and for the baseline.
     """
 
     arm: str
@@ -44,6 +48,7 @@ class Row:
     verdict: str = ""
     equivalent: bool = False
     notes: tuple[str, ...] = ()
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,17 @@ class Options:
         adjust: ``"holm"`` or ``"benjamini-hochberg"``.
         over: p-values adjusted together: ``"arms"`` (within a task) or ``"arms and tasks"``
             (of all tasks; the macro average stays a family of its own).
+        verdicts: what verdicts read: ``"interval"`` (the rule up to version 0.1) or ``"bounds"``
+            (the bounds that hold in every situation, `evalkit.stats.decision`). The attributes
+            below belong to the second.
+        family: whether every arm's verdict stands alone (``"each"``), or all arms' on a task hold
+            together (``"all"``, Holm). The baseline's repeat is in no family.
+        rare_losses_excluded: the reason for which losses that no sample shows are excluded, so
+            that verdicts on graded scores read the interval; empty: they are not.
+        repeat: arm that is a second run of the baseline.
+        floors: score that no knowledge gets (chance, best constant answer) by sample id; 0 for
+            others.
+        not_engaged: arm -> why its setting is not shown to have done anything.
     """
 
     margin: float = 0.01
@@ -98,6 +114,21 @@ class Options:
     seed: int = 0
     adjust: str = "holm"
     over: str = "arms"
+    verdicts: Literal["interval", "bounds"] = "interval"
+    family: Literal["each", "all"] = "each"
+    rare_losses_excluded: str = ""
+    repeat: str | None = None
+    floors: Mapping[str, float] = field(default_factory=dict)
+    not_engaged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def alpha(self) -> float:
+        """Level of each one-sided claim."""
+        return (1.0 - self.confidence) / 2.0
+
+    def margin_of(self, task: str) -> float:
+        """The margin of a task, or of the macro average."""
+        return self.margins.get(task, self.margin)
 
     def signature(self) -> str:
         """The choices in one line."""
@@ -111,6 +142,14 @@ class Options:
                 f"adjust:{self.adjust} over {self.over}",
                 f"margin:{self.margin:g}",
                 *(f"margin[{task}]:{self.margins[task]:g}" for task in sorted(self.margins)),
+                *self._verdict_choices(),
                 f"numpy:{np.__version__}",
             ]
         )
+
+    def _verdict_choices(self) -> list[str]:
+        if self.verdicts == "interval":
+            return []
+        rare = ["rare losses:excluded"] if self.rare_losses_excluded else []
+        repeat = [f"repeat:{self.repeat}"] if self.repeat is not None else []
+        return [f"verdicts:{self.verdicts}", f"family:{self.family}", *rare, *repeat]

@@ -9,7 +9,7 @@ what decides the margin when no sample differs at all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numpy.typing import ArrayLike
 
@@ -33,6 +33,7 @@ class Spread:
         square: E d^2.
         design: design effect of shared haystacks, 1 without.
         pilot: pairs of samples this was measured on, 0 if assumed.
+        cluster_size: samples per haystack.
     """
 
     gain: float
@@ -40,6 +41,7 @@ class Spread:
     square: float
     design: float = 1.0
     pilot: int = 0
+    cluster_size: float = 1.0
 
     @property
     def delta(self) -> float:
@@ -60,7 +62,7 @@ class Spread:
         change = max(self.gain + self.loss, abs(delta))
         size = self.square / (self.gain + self.loss) if self.gain + self.loss > 0.0 else 1.0
         gain, loss = (change + delta) / 2, (change - delta) / 2
-        return Spread(gain, loss, change * size, self.design, self.pilot)
+        return replace(self, gain=gain, loss=loss, square=change * size)
 
 
 def spread_of(a: ArrayLike, b: ArrayLike, *, clusters: Labels | None = None) -> Spread:
@@ -88,6 +90,7 @@ def spread_of(a: ArrayLike, b: ArrayLike, *, clusters: Labels | None = None) -> 
         float(units.squares[0]) / n,
         design,
         n,
+        n / units.count,
     )
 
 

@@ -41,6 +41,19 @@ class PairedResult:
     n_differing: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ArmResults:
+    """Results of several arms against one baseline, in the order of the arms.
+
+    Attributes:
+        overall: one per arm; over strata, the macro average. The baseline's own is all zeros.
+        strata: the same within every stratum, by label; empty when no strata were given.
+    """
+
+    overall: tuple[PairedResult, ...]
+    strata: dict[str, tuple[PairedResult, ...]]
+
+
 def differing(arm: int, parts: Sequence[Stratum]) -> int:
     """Pairs of one arm whose scores differ."""
     return int(sum(part.units.differing[arm] for part in parts))

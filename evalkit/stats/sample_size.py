@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from evalkit.core.errors import EvalkitError
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z
@@ -16,6 +17,15 @@ from evalkit.stats.power import (
     samples_needed,
     smallest_effect,
     smallest_margin,
+)
+from evalkit.stats.verdict_power import (
+    Plan,
+    growth_needed,
+    haystacks_for,
+    least_effect,
+    least_margin,
+    undecidable_below,
+    verdict_power,
 )
 
 SMALL_PILOT = 30
@@ -71,10 +81,13 @@ def power_table(
     *,
     power: float = 0.8,
     confidence: float = 0.95,
+    verdicts: Literal["interval", "bounds"] = "interval",
 ) -> list[PowerRow]:
     """One `PowerRow` per benchmark, in the order given, and one for the macro average.
 
-    The macro row uses the normal approximation: its variance is sum_k sd_k^2 / n_k / K^2.
+    With ``verdicts="bounds"`` the rows are about the verdicts that rest on bounds
+    (`evalkit.stats.verdict_power`); else about those that read the interval, where the macro row
+    uses the normal approximation: its variance is sum_k sd_k^2 / n_k / K^2.
 
     Raises:
         EvalkitError: no benchmark, no planned n for one, n < 1, or margin or power out of range.
@@ -82,6 +95,8 @@ def power_table(
     check_power(power)
     if not spreads:
         raise EvalkitError("no benchmark to plan for")
+    if verdicts == "bounds":
+        return _bound_rows(Plan(spreads, planned), margin, power, confidence)
     rows = []
     for task, spread in spreads.items():
         n = planned.get(task, 0)
@@ -97,11 +112,6 @@ def _row(
     needed = None
     if margin > 0.0:
         needed = samples_needed(margin, spread, power=power, confidence=confidence)
-    caution = None
-    if 0 < spread.pilot < SMALL_PILOT:
-        caution = f"pilot of {spread.pilot} samples: its spread is uncertain by a factor of two"
-    elif spread.pilot and spread.gain + spread.loss == 0.0:
-        caution = "no sample of the pilot differs: the least n that could decide is shown"
     return PowerRow(
         task=task,
         planned=n,
@@ -111,6 +121,59 @@ def _row(
         margin=smallest_margin(n, spread, power=power, confidence=confidence),
         step=1.0 / n,
         noise=critical_z(confidence) * spread.sd / math.sqrt(n),
+        caution=_pilot_caution(spread),
+    )
+
+
+def _pilot_caution(spread: Spread) -> str | None:
+    if 0 < spread.pilot < SMALL_PILOT:
+        return f"pilot of {spread.pilot} samples: its spread is uncertain by a factor of two"
+    if spread.pilot and spread.gain + spread.loss == 0.0:
+        return "no sample of the pilot differs: the least n that could decide is shown"
+    return None
+
+
+def _bound_rows(plan: Plan, margin: float, power: float, confidence: float) -> list[PowerRow]:
+    """Rows about the verdicts that rest on bounds, the macro average last."""
+    rows = []
+    for task, spread in plan.spreads.items():
+        alone = Plan({task: spread}, {task: plan.samples[task]})
+        notes = [_pilot_caution(spread), _haystack_caution(alone, task, margin, confidence)]
+        caution = "; ".join(note for note in notes if note) or None
+        rows.append(_bound_row(task, alone, margin, power, confidence, caution))
+    return [*rows, _bound_row(MACRO, plan, margin, power, confidence, None)]
+
+
+def _haystack_caution(plan: Plan, task: str, margin: float, confidence: float) -> str | None:
+    if not plan.clustered:
+        return None
+    count = math.floor(plan.haystacks(task) + 1e-9)
+    least = undecidable_below(count, confidence)
+    note = f"{count} haystacks decide no margin below {100 * least:.2g} points"
+    if 0.0 < margin < least:
+        needed = haystacks_for(margin, confidence)
+        note += f", however many samples they hold: {100 * margin:.2g} needs {needed:,} of them"
+    return note
+
+
+def _bound_row(
+    task: str, plan: Plan, margin: float, power: float, confidence: float, caution: str | None
+) -> PowerRow:
+    n = sum(plan.samples[name] for name in plan.spreads)
+    needed = None
+    if margin > 0.0:
+        factor = growth_needed(plan, margin, power=power, confidence=confidence)
+        grown = plan.grown(factor) if math.isfinite(factor) else None
+        needed = None if grown is None else sum(grown.samples[name] for name in plan.spreads)
+    return PowerRow(
+        task=task,
+        planned=n,
+        needed=needed,
+        power=verdict_power(plan, margin, confidence=confidence),
+        effect=least_effect(plan, power=power, confidence=confidence),
+        margin=least_margin(plan, power=power, confidence=confidence),
+        step=1.0 / max(plan.samples[name] for name in plan.spreads) / len(plan.spreads),
+        noise=critical_z(confidence) * plan.standard_error,
         caution=caution,
     )
 

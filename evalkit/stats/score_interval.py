@@ -19,12 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z, tango_end, tango_score
 from evalkit.stats.inputs import Stratum
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.moments import Moments, moments
-from evalkit.stats.result import PairedResult, caution, differing, join
+from evalkit.stats.result import ArmResults, PairedResult, caution, differing, join
 
 LEAST_P = 1e-16
 FEW_DIFFERENCES = 5  # below so many the coverage table shows more than nominal coverage
@@ -60,16 +59,9 @@ def closed_form_arms(
     scores: PairedScores, choose: Callable[[int, Sequence[Stratum]], str]
 ) -> ArmResults:
     """`closed_form` of every arm, overall and by stratum, by the method that is chosen for each."""
-
-    def results(parts: Sequence[Stratum]) -> tuple[PairedResult, ...]:
-        return tuple(
-            closed_form(arm, parts, choose(arm, parts), scores.confidence)
-            for arm in range(len(scores.matrix))
-        )
-
-    parts = scores.parts()
-    by_task = {part.label: results([part]) for part in parts} if scores.strata is not None else {}
-    return ArmResults(results(parts), by_task)
+    return scores.results(
+        lambda arm, parts: closed_form(arm, parts, choose(arm, parts), scores.confidence)
+    )
 
 
 def _few(m: Moments | None, method: str, confidence: float) -> str | None:

@@ -17,7 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.confidence_sequence import checked, confidence_sequence, first_refuted
+from evalkit.stats.confidence_sequence import (
+    checked,
+    first_refuted,
+    log_capital,
+    sequence_ends,
+)
 from evalkit.stats.inputs import Floats
 from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict
 
@@ -41,6 +46,12 @@ class SequentialVerdict:
         delta: mean difference so far.
         low: lower end of the confidence sequence now.
         high: upper end.
+        estimate: middle of the confidence sequence. Where one stops early `delta` is drawn to the
+            side that made one stop.
+        p_no_worse: anytime p-value of "the loss is the margin or more", valid however often one
+            looked (Ville 1939).
+        p_worse: anytime p-value of "the loss is the margin or less".
+        p_value: anytime two-sided p-value of "no difference".
     """
 
     question: str
@@ -51,6 +62,10 @@ class SequentialVerdict:
     delta: float
     low: float
     high: float
+    estimate: float = 0.0
+    p_no_worse: float = 1.0
+    p_worse: float = 1.0
+    p_value: float = 1.0
 
 
 def sampling_order(
@@ -115,19 +130,47 @@ def sequential_verdicts(
         decided, at = UNDECIDED, None
         if len(values):
             decided, at = _decide(values, -margin / bound, population, confidence)
-            lows, highs = confidence_sequence(values, size=population, confidence=confidence)
-            low, high = max(-1.0, bound * float(lows[-1])), min(1.0, bound * float(highs[-1]))
+            low, high = sequence_ends(values, size=population, confidence=confidence)
+            low, high = max(-1.0, bound * low), min(1.0, bound * high)
         count = None if at is None else int(ends[at])
         delta = math.fsum(d) / len(d)
+        p_values = _anytime_p_values(values, [-margin / bound, 0.0], population, confidence)
         if question == "benchmark" and len(d) == size:  # nothing is left to infer
             low = high = delta
+            p_values = [(float(delta <= null), float(delta >= null)) for null in (-margin, 0.0)]
             known = verdict(delta, delta, margin)
             if known != decided:
                 decided, count = known, None if known == UNDECIDED else size
         found[question] = SequentialVerdict(
-            question, decided, count, len(d), size, delta, low, high
+            question,
+            decided,
+            count,
+            len(d),
+            size,
+            delta,
+            low,
+            high,
+            estimate=(low + high) / 2,
+            p_no_worse=p_values[0][0],
+            p_worse=p_values[0][1],
+            p_value=min(1.0, 2.0 * min(p_values[1])),
         )
     return found
+
+
+def _anytime_p_values(
+    values: Floats, nulls: Sequence[float], population: int | None, confidence: float
+) -> list[tuple[float, float]]:
+    """For each null, p-values of "the mean is at most this" and "at least this": 1 / capital."""
+    if not len(values):
+        return [(1.0, 1.0)] * len(nulls)
+    x, means = (values + 1.0) / 2.0, (np.array(nulls) + 1.0) / 2.0
+    above = log_capital(x, means, population, confidence).max(axis=1)
+    below = log_capital(1.0 - x, 1.0 - means, population, confidence).max(axis=1)
+    return [
+        (math.exp(-max(0.0, up)), math.exp(-max(0.0, down)))
+        for up, down in zip(above.tolist(), below.tolist(), strict=True)
+    ]
 
 
 def sequential_decision(

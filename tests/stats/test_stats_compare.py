@@ -231,7 +231,14 @@ def test_refusals_say_why(arms: dict, message: str):
 
 @pytest.mark.parametrize(
     "options",
-    [Options(adjust="none"), Options(over="all"), Options(margin=-1), Options(method="t-test")],
+    [
+        Options(adjust="none"),
+        Options(over="all"),
+        Options(margin=-1),
+        Options(method="t-test"),
+        Options(verdicts="guess"),
+        Options(family="arms"),
+    ],
 )
 def test_options_out_of_range_are_refused(options: Options):
     with pytest.raises(EvalkitError):

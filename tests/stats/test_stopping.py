@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.stats import QUESTIONS, confidence_sequence, sampling_order, sequential_verdicts
-from evalkit.stats.confidence_sequence import first_refuted, log_capital
+from evalkit.stats.confidence_sequence import first_refuted, log_capital, sequence_ends
 
 
 def differences(n: int, discordance: float, delta: float, seed: int = 0) -> np.ndarray:
@@ -132,6 +132,17 @@ def test_sequence_mirrors_and_stays_in_range(size: int | None):
         assert (low >= -1).all()
         assert (high <= 1).all()
         assert (low <= high).all()
+
+
+@pytest.mark.parametrize("size", [None, 400])
+def test_last_ends_agree_with_the_sequence(size: int | None):
+    for seed, delta in ((0, 0.0), (1, -0.3), (2, 0.15)):
+        d = differences(200, 0.4, delta, seed)
+        low, high = confidence_sequence(d, size=size)
+        ends = sequence_ends(d, size=size)
+        assert ends == pytest.approx((low[-1], high[-1]), abs=0.005)
+        assert low[-1] - 1e-9 <= ends[0] < ends[1] <= high[-1] + 1e-9
+    assert sequence_ends(d, size=200) == (pytest.approx(d.mean()), pytest.approx(d.mean()))
 
 
 def test_first_refuted_agrees_with_the_sequence():
