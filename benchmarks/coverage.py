@@ -92,7 +92,7 @@ class Judge:
             name: ArmScores(self.ids, self.tasks, scores.tolist(), self.labels, bad)
             for name, scores, bad in (("base", base, errors[1]), ("arm", arm, errors[0]))
         }
-        options = Options(margin=self.margin, verdicts="bounds", repeat="again")
+        options = Options(margin=self.margin, repeat="again")
         if again is not None:  # both differences start from the first run
             base = np.where(d < 0, 1.0, np.where(d > 0, 0.0, again <= 0)).astype(float)
             arm = base + d

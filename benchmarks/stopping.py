@@ -19,7 +19,10 @@ import numpy as np
 
 from evalkit.stats import sequential_decision
 from evalkit.stats.confidence_sequence import first_refuted
-from evalkit.stats.sequential_macro import DrawnTask, looking_confidence, sequential_macro
+from evalkit.stats.decision import Views, weigh
+from evalkit.stats.inputs import split
+from evalkit.stats.one_sided import valid_test
+from evalkit.stats.sequential_test import DrawnTask, SequentialTest, looking_confidence
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 CASES = (  # margin, share of samples that differ, true difference
@@ -71,10 +74,16 @@ def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> 
         looking = looking_confidence(0.95)
         _, at = sequential_decision(d, task_margin, size, "tasks", confidence=looking)
         drawn = size if at is None else min(size, -(-at // LOOK) * LOOK)
-        tasks[f"t{k}"] = DrawnTask(d[:drawn].tolist(), size)
-    state = sequential_macro(tasks, margin, "tasks")
-    estimates.append(state.estimate + float(np.mean(losses)))
-    return state.verdict
+        tasks[f"t{k}"] = DrawnTask(d[:drawn], size)
+    end = None
+    if all(task.whole for task in tasks.values()):
+        labels = np.repeat(list(tasks), [task.size for task in tasks.values()])
+        d = np.concatenate([task.differences for task in tasks.values()])
+        end = valid_test(split(d[None], labels, None), 0)
+    test = SequentialTest(tuple(tasks.values()), "tasks", 0.025, end)
+    estimates.append(test.mean + float(np.mean(losses)))
+    word = weigh([Views(test, test)], margin, 0.025).word
+    return "no worse" if word.acceptable else word.value
 
 
 def macro_table(args: argparse.Namespace) -> None:

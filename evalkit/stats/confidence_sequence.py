@@ -79,13 +79,19 @@ def sequence_ends(
         mean = math.fsum(d) / size
         return mean, mean
     x = (d + 1.0) / 2.0
-    return 2.0 * _lower_end(x, size, confidence) - 1.0, 1.0 - 2.0 * _lower_end(
+    return 2.0 * lower_end(x, size, confidence) - 1.0, 1.0 - 2.0 * lower_end(
         1.0 - x, size, confidence
     )
 
 
-def _lower_end(x: Floats, size: int | None, confidence: float) -> float:
-    """Largest grid point below all means that are not refuted from below."""
+def lower_end(x: Floats, size: int | None, confidence: float) -> float:
+    """Largest grid point below all means of x in [0, 1] that are not refuted from below.
+
+    Args:
+        x: [t] samples in [0, 1].
+        size: of the population drawn from without replacement, or None.
+        confidence: two-sided; the end is wrong with half of the rest.
+    """
     low, high = 0.0, 1.0
     for _ in range(GRIDS):
         means = np.linspace(low, high, GRID + 1)

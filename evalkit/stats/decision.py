@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from evalkit.stats.gaffke import BoundedUnits
 from evalkit.stats.multiplicity import holm
 from evalkit.stats.one_sided import OneSidedTest, ScoreTest
+from evalkit.stats.sequential_test import SequentialTest
 from evalkit.stats.trinomial import PairedCounts
 from evalkit.stats.verdict import (
     OneOfMany,
@@ -18,7 +19,12 @@ from evalkit.stats.verdict import (
     Verdict,
 )
 
-METHOD_NAMES = {PairedCounts: "exact", BoundedUnits: "gaffke", ScoreTest: "score"}
+METHOD_NAMES = {
+    PairedCounts: "exact",
+    BoundedUnits: "gaffke",
+    ScoreTest: "score",
+    SequentialTest: "sequence",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Evidence:
 
     @property
     def method(self) -> str:
-        """``"exact"``, ``"gaffke"`` or ``"score"``."""
+        """``"exact"``, ``"gaffke"``, ``"score"`` or ``"sequence"``."""
         return METHOD_NAMES[type(self.against[0].worst)]
 
     @property
@@ -116,6 +122,17 @@ class Decision:
     evidence: Evidence
     p_no_worse_adjusted: float | None = None
     p_worse_adjusted: float | None = None
+
+    @property
+    def p_no_worse(self) -> float:
+        """One-sided p-value of "the loss is the margin or more"; adjusted in a family of arms."""
+        alone = self.evidence.p_no_worse
+        return alone if self.p_no_worse_adjusted is None else self.p_no_worse_adjusted
+
+    @property
+    def p_worse(self) -> float:
+        """The same of "the loss is the margin or less"."""
+        return self.evidence.p_worse if self.p_worse_adjusted is None else self.p_worse_adjusted
 
     def withheld(self, reason: Reason) -> Decision:
         """The same evidence without a verdict."""

@@ -1,4 +1,4 @@
-"""Paired differences by any method, and the method that the coverage table supports."""
+"""Paired differences by any method, and the method of the table beside a verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evalkit.stats.inputs import Labels, Stratum, pair, score_matrix
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.one_sided import bound_result, is_clustered, is_right_wrong, valid_test
 from evalkit.stats.result import SPANNING, ArmResults, PairedResult, join
-from evalkit.stats.score_interval import closed_form, closed_form_arms
+from evalkit.stats.score_interval import closed_form
 from evalkit.stats.trinomial import PairedCounts
 
 METHODS = Registry(
@@ -22,7 +22,6 @@ METHODS = Registry(
     IntervalMethod,
     {
         "auto": "evalkit.stats.methods:AUTO",
-        "auto (bounds)": "evalkit.stats.methods:AUTO_BOUNDS",
         "score": "evalkit.stats.score_interval:SCORE",
         "t": "evalkit.stats.score_interval:T",
         "exact": "evalkit.stats.one_sided:EXACT",
@@ -33,31 +32,6 @@ METHODS = Registry(
         "studentized": "evalkit.stats.bootstrap:STUDENTIZED",
     },
 )
-
-# What docs/statistics.md's coverage table supports, by situation.
-DEFAULT_METHODS = {
-    "right/wrong scores": "score",
-    "graded scores": "score",
-    "clusters": "score",
-    "macro average": "score",
-}
-
-
-def default_method(situation: str) -> str:
-    """The method that the coverage table in docs/statistics.md supports for a situation.
-
-    Args:
-        situation: ``"right/wrong scores"``, ``"graded scores"``, ``"clusters"`` (samples share
-            haystacks) or ``"macro average"``.
-
-    Raises:
-        EvalkitError: another situation.
-    """
-    try:
-        return DEFAULT_METHODS[situation]
-    except KeyError:
-        known = ", ".join(DEFAULT_METHODS)
-        raise EvalkitError(f"situation {situation!r}: known are {known}") from None
 
 
 def paired_difference(
@@ -74,7 +48,7 @@ def paired_difference(
     """Interval and p-value of mean(a) - mean(b), as `paired_bootstrap` but by any method.
 
     Args:
-        method: a name of `METHODS`; ``"auto"`` takes `default_method`, ``"newcombe"`` only
+        method: a name of `METHODS`; ``"auto"`` takes `table_method`, ``"newcombe"`` only
             right/wrong scores without clusters.
 
     The other arguments and the errors are those of `paired_bootstrap`.
@@ -103,17 +77,6 @@ def paired_arms(
     return found
 
 
-def situation(arm: int, parts: Sequence[Stratum]) -> str:
-    """The situation of one arm over some strata, a key of `DEFAULT_METHODS`."""
-    if any(part.units.clustered for part in parts):
-        return "clusters"
-    if len(parts) > 1:
-        return "macro average"
-    units = parts[0].units
-    steps = abs(units.gains[arm] + units.losses[arm] - units.squares[arm])
-    return "right/wrong scores" if steps < 1e-12 else "graded scores"
-
-
 def table_method(arm: int, parts: Sequence[Stratum]) -> str:
     """The interval of the table beside verdicts that rest on bounds.
 
@@ -137,9 +100,4 @@ def _beside_bounds(scores: PairedScores) -> ArmResults:
     return scores.results(one)
 
 
-AUTO = IntervalMethod(
-    lambda scores: closed_form_arms(
-        scores, lambda arm, parts: default_method(situation(arm, parts))
-    )
-)
-AUTO_BOUNDS = IntervalMethod(_beside_bounds)
+AUTO = IntervalMethod(_beside_bounds)

@@ -165,37 +165,6 @@ def power_of(
     return NORMAL.cdf(excess / math.sqrt(truth))
 
 
-def smallest_effect(
-    n: int, spread: Spread, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest true loss that n samples show to be a loss (interval below 0) with the power.
-
-    Solved by bisection over `power_of` with margin 0; 1.0 where not even a total loss is enough.
-    """
-    check_power(power)
-    low, high = 0.0, 1.0
-    if power_of(n, 0.0, spread, delta=-1.0, confidence=confidence) < power:
-        return 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        enough = power_of(n, 0.0, spread, delta=-middle, confidence=confidence) >= power
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
-def smallest_margin(
-    n: int, spread: Spread, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest margin that n samples decide with the power if the arms are really equal."""
-    check_power(power)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        enough = power_of(n, middle, spread, confidence=confidence) >= power
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
 def check_power(power: float) -> None:
     """Refuse a power that is not in [0.5, 1)."""
     if not 0.5 <= power < 1.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from evalkit.stats.comparison import MACRO
 from evalkit.stats.inputs import Floats, Stratum, clusters_span_strata, reduce, split
 from evalkit.stats.join import Table
+from evalkit.stats.sequential_test import Drawing, DrawnTask
 from evalkit.stats.unusable import difference_ends
 from evalkit.stats.verdict import Unusable
 
@@ -28,12 +30,25 @@ class Scope:
         parts: their strata; rows of differences are worst and best against the baseline, then
             worst and best against its repeat where there is one.
         unusable: answers that are no evidence.
+        drawn: in a run that stops early, by row what was drawn of every task; else empty.
     """
 
     name: str
     tasks: tuple[str, ...]
     parts: tuple[Stratum, ...]
     unusable: Unusable
+    drawn: tuple[tuple[DrawnTask, ...], ...] = ()
+
+    @property
+    def without_answers(self) -> bool:
+        """Whether one of the two arms has not one usable answer."""
+        n = sum(part.units.n for part in self.parts)
+        return n in (self.unusable.arm, self.unusable.baseline)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no task was stopped."""
+        return all(task.whole for task in self.drawn[0]) if self.drawn else True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +59,18 @@ class Answers:
     unusable: NDArray[np.bool_]
 
 
-def scopes(base: Table, arm: Table, repeat: Table | None = None) -> list[Scope]:
+def scopes(
+    base: Table, arm: Table, repeat: Table | None = None, drawing: Drawing | None = None
+) -> list[Scope]:
     """Every task that both arms have, then the macro average over them.
 
-    All samples that either of the two has are there.
+    All samples that either of the two has are there; in a run that stops early, those that both
+    have drawn.
     """
     ids, tasks, clusters = _samples(base, arm)
+    if drawing is not None:
+        there = np.isin(ids, _drawn_ids(drawing, [base, arm] + ([repeat] if repeat else [])))
+        ids, tasks, clusters = ids[there], tasks[there], clusters[there]
     ours, theirs = _answers(arm, ids), _answers(base, ids)
     rows = list(difference_ends(ours.scores, theirs.scores, ours.unusable, theirs.unusable))
     if repeat is not None:
@@ -57,16 +78,45 @@ def scopes(base: Table, arm: Table, repeat: Table | None = None) -> list[Scope]:
         rows += difference_ends(ours.scores, again.scores, ours.unusable, again.unusable)
     differences = np.stack(rows)
     parts = tuple(split(differences, tasks, clusters))
+    labels = tuple(part.label for part in parts)
+    drawn = {} if drawing is None else _drawn(drawing, labels, ids, differences)
 
-    def unusable(there: NDArray[np.bool_]) -> Unusable:
-        return Unusable(int(ours.unusable[there].sum()), int(theirs.unusable[there].sum()))
+    def scope(name: str, about: tuple[str, ...], strata: tuple[Stratum, ...]) -> Scope:
+        there = np.isin(tasks, about)
+        unusable = Unusable(int(ours.unusable[there].sum()), int(theirs.unusable[there].sum()))
+        by_row = tuple(zip(*(drawn[task] for task in about), strict=True)) if drawn else ()
+        return Scope(name, about, strata, unusable, by_row)
 
-    found = [Scope(p.label, (p.label,), (p,), unusable(tasks == p.label)) for p in parts]
     macro = parts
     if clusters_span_strata(tasks, clusters):
         macro = (_weighted(differences, tasks, clusters),)
-    labels = tuple(part.label for part in parts)
-    return [*found, Scope(MACRO, labels, macro, unusable(np.ones(len(ids), dtype=np.bool_)))]
+    return [*(scope(p.label, (p.label,), (p,)) for p in parts), scope(MACRO, labels, macro)]
+
+
+def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
+    """Samples up to the first of each task that some arm was not asked."""
+    asked = [set(table.ids.tolist()) for table in tables]
+    found = []
+    for order in drawing.order.values():
+        for name in order:
+            if any(name not in ids for ids in asked):
+                break
+            found.append(name)
+    return found
+
+
+def _drawn(
+    drawing: Drawing, tasks: tuple[str, ...], ids: Strings, differences: Floats
+) -> Mapping[str, tuple[DrawnTask, ...]]:
+    """By task, every row of the differences in the order drawn."""
+    place = {name: k for k, name in enumerate(ids.tolist())}
+    found = {}
+    for task in tasks:
+        order = drawing.order[task]
+        rows = [place[name] for name in order if name in place]
+        clusters = drawing.clusters[task]
+        found[task] = tuple(DrawnTask(row[rows], len(order), clusters) for row in differences)
+    return found
 
 
 def _weighted(differences: Floats, tasks: Strings, clusters: Strings) -> Stratum:

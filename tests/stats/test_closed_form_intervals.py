@@ -16,7 +16,6 @@ from evalkit.core.errors import EvalkitError
 from evalkit.stats import (
     Design,
     IntervalOptions,
-    default_method,
     mcnemar,
     newcombe_paired,
     paired_arms,
@@ -161,7 +160,7 @@ def test_clusters_never_narrow_the_score_interval():
     assert clustered.p_value == plain.p_value
 
 
-CLASSIC = [m for m in METHODS if m not in ("auto (bounds)", "exact", "gaffke")]
+CLASSIC = [m for m in METHODS if m not in ("auto", "exact", "gaffke")]
 
 
 @pytest.mark.parametrize("method", CLASSIC)
@@ -276,16 +275,19 @@ def test_sign_flip_agrees_with_scipy():
     )
 
 
-def test_auto_takes_the_default_of_the_situation():
-    for known in ("right/wrong scores", "graded scores", "clusters", "macro average"):
-        assert default_method(known) in METHODS
-    with pytest.raises(EvalkitError, match="situation"):
-        default_method("poems")
+def test_auto_takes_the_bound_of_the_verdict_where_it_is_no_wider_than_it_must_be():
     a, b = table(*CAVO)
-    auto = paired_difference(a, b)
-    assert astuple(auto) == astuple(
-        paired_difference(a, b, method=default_method("right/wrong scores"))
-    )
+    half = [s / 2 for s in a]
+    tasks = ["x"] * (len(a) // 3) + ["y"] * (len(a) - len(a) // 3)
+    clusters = [f"h{k // 3}" for k in range(len(a))]
+    for method, found in (
+        ("exact", paired_difference(a, b)),
+        ("score", paired_difference(half, b)),
+        ("gaffke", paired_difference(a, b, clusters=clusters)),
+        ("score", paired_difference(a, b, strata=tasks)),
+    ):
+        assert found.method == method
+    assert astuple(paired_difference(a, b)) == astuple(paired_difference(a, b, method="exact"))
 
 
 @pytest.mark.parametrize(
@@ -297,5 +299,5 @@ def test_counts_that_do_not_fit_are_refused(call: object):
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(EvalkitError, match="unknown interval method wald; known: auto, auto"):
+    with pytest.raises(EvalkitError, match="unknown interval method wald; known: auto, score"):
         paired_difference([1, 0], [0, 0], method="wald")

@@ -12,7 +12,7 @@ from evalkit.stats import ArmScores, Design, IntervalOptions, Options, compare, 
 from evalkit.stats.methods import METHODS
 from tests.paths import ROOT
 
-BOUNDS = ("auto", "auto (bounds)", "exact", "gaffke")  # in the table of verdicts
+BOUNDS = ("auto", "exact", "gaffke")  # in the table of verdicts
 
 
 def share_covered(d: np.ndarray, truth: float, design: Design | None = None, **options) -> float:
@@ -129,7 +129,7 @@ def false_claims(family: str, runs: int) -> float:
     """Share of runs with any false "no worse" among twelve arms that lose exactly the margin."""
     rng, wrong, n = np.random.default_rng(0), 0, 200
     ids, tasks = [str(k) for k in range(n)], ["qa"] * n
-    options = Options(margin=0.05, verdicts="bounds", family=family)
+    options = Options(margin=0.05, family=family)
     for _ in range(runs):
         arms = {"base": ArmScores(ids, tasks, [1.0] * n)}
         for k in range(12):

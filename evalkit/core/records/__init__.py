@@ -17,7 +17,6 @@ from evalkit.core.records.run import (
     Environment,
     RunRecord,
     StoppingRecord,
-    StoppingState,
     TaskEntry,
 )
 
@@ -35,6 +34,5 @@ __all__ = [
     "ScoreRow",
     "ServerCheck",
     "StoppingRecord",
-    "StoppingState",
     "TaskEntry",
 ]
