@@ -114,8 +114,11 @@ def _generate(
     todo: RunPlan, store: RunStore, console: Console, stopping: StoppingRule | None = None
 ) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
+    from evalkit.run.haystack_plan import undecidable
     from evalkit.run.runner import run as generate
 
+    for line in undecidable(todo):
+        console.print(f"· {line}", style="dim", markup=False)
     with open_progress(console) as progress:
         bar = progress.add_task("generate", total=todo.total)
 

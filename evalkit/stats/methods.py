@@ -91,9 +91,10 @@ def table_method(arm: int, parts: Sequence[Stratum]) -> str:
 
 
 def _beside_bounds(scores: PairedScores) -> ArmResults:
+    spanning = scores.design.spanning
+
     def one(arm: int, parts: Sequence[Stratum]) -> PairedResult:
-        across = scores.design.spanning and len(parts) > 1
-        name = "score" if across else table_method(arm, parts)
+        name = "score" if spanning and len(parts) > 1 else table_method(arm, parts)
         make = closed_form if name == "score" else bound_result
         return make(arm, parts, name, scores.confidence)
 

@@ -70,6 +70,8 @@ def test_oracle_run_end_to_end(recipe, tmp_path, capsys):
     out = tmp_path / "run"
     assert evalkit("run", recipe(), "--out", out) == 0
     printed = capsys.readouterr().out
+    said = "needle@256: 4 shared haystacks decide no margin below 60 points"
+    assert said in printed.splitlines()[0]  # before anything is spent
     assert "IndexCache 1/4" in printed
     run = json.loads((out / "run.json").read_text())
     assert [arm["name"] for arm in run["arms"]] == [
