@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 from scipy.stats import bootstrap
 
-from evalkit.stats import paired_bootstrap_arms
+from evalkit.stats import Design, IntervalOptions, paired_bootstrap_arms
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -77,11 +77,13 @@ def main() -> None:
     ours = {}
     for method in ("percentile", "bca", "studentized"):
         ours[method] = seconds(
-            lambda m=method: paired_bootstrap_arms(matrix, 0, method=m, **size), args.repeats
+            lambda m=method: paired_bootstrap_arms(matrix, 0, None, IntervalOptions(m, **size)),
+            args.repeats,
         )
         print(f"evalkit {method:12s} all arms  {ours[method]:7.3f} s")
     strata = np.arange(args.n) % 13
-    macro = seconds(lambda: paired_bootstrap_arms(matrix, 0, strata=strata, **size), args.repeats)
+    bca, tasks = IntervalOptions("bca", **size), Design(strata)
+    macro = seconds(lambda: paired_bootstrap_arms(matrix, 0, tasks, bca), args.repeats)
     print(f"evalkit bca, 13 tasks and macro   {macro:7.3f} s")
 
     for batch in (None, 100):
@@ -94,7 +96,7 @@ def main() -> None:
             f"{total:6.2f} s: {total / ours['bca']:5.1f} times evalkit"
         )
 
-    result = paired_bootstrap_arms(matrix, 0, **size)
+    result = paired_bootstrap_arms(matrix, 0, None, bca)
     gaps = []
     for arm in range(1, args.arms + 1):
         found = scipy_bca(matrix[arm], matrix[0], args.resamples, 100, seed=arm)

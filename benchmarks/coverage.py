@@ -1,12 +1,19 @@
 # ruff: noqa: E402  (the number of threads is set before NumPy loads)
-"""Coverage of the nominal 95 % intervals and size of the tests, by simulation.
+"""False verdicts, coverage, width and power of a comparison, by simulation.
 
     python benchmarks/coverage.py --seed 0
 
-For every situation and n, data sets are drawn whose true difference is known; a method covers
-when its interval holds it. Size is the share of p-values <= 0.05 where the true difference is 0.
-Prints two Markdown tables (those of docs/statistics.md). Closed-form methods see `--datasets`
-data sets, bootstraps `--bootstraps` of them with `--resamples` resamples each, sign flips 1,000.
+For every situation, data sets are drawn whose true difference is exactly minus the margin, where
+both "no worse" and "worse" are false, and others without a difference. Each passes through
+`evalkit.stats.compare`, as a run does. Columns:
+
+- no worse, worse: share of data sets with that verdict at the margin (promised: 2.5 % at most);
+- coverage and width of the interval in the table, and its width against the score interval;
+- power: share of "no worse" without a difference, at the margin at which the textbook's test
+  (score test; t test for haystacks and graded scores) has 80 %;
+- textbook: its false no worse, its false worse.
+
+Right/wrong data sets with the same counts are compared once. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -17,148 +24,192 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import argparse
-import math
 import sys
-from functools import cache
+from dataclasses import dataclass
 
 import numpy as np
-from situations import Floats, Ints, Layout, Situation, situations
+from situations import Floats, Layout, Situation, situations
 
-from evalkit.stats.closed_form_intervals import newcombe_paired
-from evalkit.stats.inputs import split
-from evalkit.stats.methods import METHODS, paired_arms
-from evalkit.stats.significance import mcnemar, sign_flip_parts
+from evalkit.stats import MACRO, ArmScores, Options, Row, compare, paired_difference
 
-BATCH = 250
-SIGN_FLIPS = 1000
-NAMES = tuple(name for name in METHODS if name != "auto")
-BOOTSTRAPS = tuple(name for name in NAMES if METHODS[name].resamples)
-CLOSED = tuple(n for n in NAMES if not (METHODS[n].resamples or METHODS[n].right_wrong))
-INTERVALS = (*NAMES, "no clusters")
-TESTS = (*CLOSED, "mcnemar", "mid-p", "sign flip", *BOOTSTRAPS)
+BATCH = 500
+COLUMNS = (
+    *("situation", "margin", "no worse", "worse", "coverage", "width", "× score"),
+    *("power", "textbook: no worse", "worse"),
+)
 
 
-def evaluate(
-    situation: Situation, n: int, args: argparse.Namespace
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Coverage of every interval and size of every test, as shares; situations vary the stream."""
-    layout = situation.layout(n)
-    name = int.from_bytes(situation.name.encode(), "little")
-    rng = np.random.default_rng([args.seed, n, name])
-    covered: dict[str, list[bool]] = {}
-    rejected: dict[str, list[bool]] = {}
-    done = 0
-    while done < args.datasets:
-        a, b, truth = situation.draw(rng, BATCH, n, layout)
-        methods = [*CLOSED, *(BOOTSTRAPS if done < args.bootstraps else ())]
-        found = intervals(a - b, layout, methods, args.resamples, seed=done)
-        if layout.clusters is not None:
-            alone = Layout(layout.strata, None)
-            found["no clusters"] = intervals(a - b, alone, ["score"], 0, 0)["score"]
-        if situation.binary and layout.clusters is None:
-            found["newcombe"] = newcombe(a, b, layout.strata)
-            if layout.strata is None:
-                mcnemars(a, b, rejected)
-        if done < SIGN_FLIPS:
-            rejected.setdefault("sign flip", []).extend(flips(a - b, layout, args.resamples))
-        for method, rows in found.items():
-            holds = (rows[:, 0] <= truth + 1e-8) & (rows[:, 1] >= truth - 1e-8)
-            covered.setdefault(method, []).extend(holds.tolist())
-            rejected.setdefault(method, []).extend((rows[:, 2] <= 0.05).tolist())
-        done += BATCH
-    coverage = {method: float(np.mean(values)) for method, values in covered.items()}
-    size = {method: float(np.mean(values)) for method, values in rejected.items()}
-    return coverage, {} if situation.effect else size
+@dataclass(frozen=True)
+class Outcome:
+    """What one data set gave: the row of the product, the interval of a textbook."""
+
+    row: Row
+    textbook: tuple[float, float] | None
+    score: tuple[float, float] | None
 
 
-def intervals(
-    d: Floats, layout: Layout, methods: list[str], resamples: int, seed: int
-) -> dict[str, Floats]:
-    """[data sets, (low, high, p)] by method; data sets are arms, so they share resamples."""
-    matrix = np.vstack([np.full(d.shape[1], 0.5), 0.5 + d / 2])
-    found = {}
-    for method in methods:
-        results = paired_arms(
-            matrix,
-            0,
-            strata=layout.strata,
-            clusters=layout.clusters,
-            method=method,
-            n_resamples=max(1, resamples),
-            seed=seed,
-        ).overall[1:]
-        found[method] = np.array([[2 * r.low, 2 * r.high, r.p_value] for r in results])
-    return found
+class Judge:
+    """Compares data sets of one situation, the same counts once."""
+
+    def __init__(self, situation: Situation, margin: float) -> None:
+        self.situation = situation
+        self.margin = margin
+        layout = situation.layout
+        self.ids = [f"s{k:05d}" for k in range(layout.n)]
+        self.tasks = [f"t{task:02d}" for task in layout.tasks.tolist()]
+        self.labels = [] if layout.clusters is None else [f"h{c}" for c in layout.clusters.tolist()]
+        self.seen: dict[bytes, Outcome] = {}
+
+    def outcome(
+        self,
+        d: Floats,
+        failed: tuple[Floats, Floats] | None = None,
+        again: Floats | None = None,
+        *,
+        beside: bool = True,
+    ) -> Outcome:
+        """The comparison of one data set of differences, with the older intervals beside it."""
+        if not self.situation.binary or failed is not None or again is not None:
+            return self._compared(d, failed, beside, again)
+        key = counts(d, self.situation.layout) + bytes([beside])
+        if key not in self.seen:
+            self.seen[key] = self._compared(d, failed, beside)
+        return self.seen[key]
+
+    def _compared(
+        self,
+        d: Floats,
+        failed: tuple[Floats, Floats] | None,
+        beside: bool,
+        again: Floats | None = None,
+    ) -> Outcome:
+        arm, base = np.minimum(1.0, 1.0 + d), np.minimum(1.0, 1.0 - d)
+        errors: tuple[list[bool], list[bool]] = ([], [])
+        if failed is not None:
+            errors = (failed[0].astype(bool).tolist(), failed[1].astype(bool).tolist())
+            arm, base = arm * (1 - failed[0]), base * (1 - failed[1])
+        arms = {
+            name: ArmScores(self.ids, self.tasks, scores.tolist(), self.labels, bad)
+            for name, scores, bad in (("base", base, errors[1]), ("arm", arm, errors[0]))
+        }
+        options = Options(margin=self.margin, repeat="again")
+        if again is not None:  # both differences start from the first run
+            base = np.where(d < 0, 1.0, np.where(d > 0, 0.0, again <= 0)).astype(float)
+            arm = base + d
+            scores = {"base": base, "arm": arm, "again": base + again}
+            arms = {n: ArmScores(self.ids, self.tasks, s.tolist()) for n, s in scores.items()}
+        row = compare(arms, "base", options).row("arm", MACRO)
+        if not beside:
+            return Outcome(row, None, None)
+        layout, method = self.situation.layout, self.situation.textbook
+        score = interval(arm, base, layout, "score")
+        textbook = score if method == "score" else interval(arm, base, layout, method)
+        return Outcome(row, textbook, score)
 
 
-def newcombe(a: Floats, b: Floats, strata: Ints | None) -> Floats:
-    """[data sets, (low, high, p)] of Newcombe's interval, p only as reached or not at 5 %."""
-    labels = np.zeros(a.shape[1], dtype=int) if strata is None else strata
-    tasks = np.unique(labels)
-    rows = []
-    tables = []
-    for task in tasks:
-        x, y = a[:, labels == task], b[:, labels == task]
-        both, only_a, only_b = (x * y).sum(1), (x * (1 - y)).sum(1), ((1 - x) * y).sum(1)
-        tables.append(np.stack([both, only_a, only_b, x.shape[1] - both - only_a - only_b], 1))
-    for one in np.stack(tables, 1).astype(int):
-        middle = [(t[1] - t[2]) / t.sum() for t in one]
-        ends = [cached_newcombe(*map(int, t)) for t in one]
-        down = math.sqrt(sum((m - low) ** 2 for m, (low, _) in zip(middle, ends, strict=True)))
-        up = math.sqrt(sum((high - m) ** 2 for m, (_, high) in zip(middle, ends, strict=True)))
-        low, high = np.mean(middle) - down / len(one), np.mean(middle) + up / len(one)
-        rows.append([low, high, 1.0 if low <= 0 <= high else 0.0])
-    return np.array(rows)
+def interval(arm: Floats, base: Floats, layout: Layout, method: str) -> tuple[float, float]:
+    """Interval by one of the older methods."""
+    found = paired_difference(
+        arm, base, strata=layout.tasks, clusters=layout.clusters, method=method
+    )
+    return found.low, found.high
 
 
-cached_newcombe = cache(newcombe_paired)
-cached_mcnemar = cache(mcnemar)
+def counts(d: Floats, layout: Layout) -> bytes:
+    """What of a right/wrong data set matters: per task the sorted sums of its haystacks."""
+    if layout.clusters is None:
+        tasks = int(layout.tasks.max()) + 1
+        gains = np.bincount(layout.tasks, d > 0, tasks)
+        return np.concatenate([gains, np.bincount(layout.tasks, d < 0, tasks)]).tobytes()
+    units, which, sizes = np.unique(layout.clusters, return_inverse=True, return_counts=True)
+    task = np.zeros(len(units))
+    task[which] = layout.tasks
+    sums = np.bincount(which, d)
+    order = np.lexsort((sums, sizes, task))
+    # gains and losses inside a haystack matter to the score interval only
+    inner = np.bincount(layout.tasks, np.abs(d))
+    return np.concatenate([sums[order], inner]).tobytes()
 
 
-def mcnemars(a: Floats, b: Floats, rejected: dict[str, list[bool]]) -> None:
-    """Add the decisions of McNemar's exact and mid-p tests at 5 %."""
-    only_a, only_b = (a > b).sum(1).tolist(), (b > a).sum(1).tolist()
-    for name, mid in (("mcnemar", False), ("mid-p", True)):
-        rejected.setdefault(name, []).extend(
-            cached_mcnemar(x, y, mid_p=mid) <= 0.05 for x, y in zip(only_a, only_b, strict=True)
-        )
+def fail(
+    rng: np.random.Generator, d: Floats, failures: tuple[float, float, bool]
+) -> tuple[Floats, Floats] | None:
+    """Which answers of the arm and of the baseline fail."""
+    arm, base, hiding = failures
+    if not arm and not base:
+        return None
+    if hiding:  # the baseline fails just where the arm loses
+        return np.zeros_like(d), (d < 0).astype(float)
+    return (rng.random(d.shape) < arm).astype(float), (rng.random(d.shape) < base).astype(float)
 
 
-def flips(d: Floats, layout: Layout, resamples: int) -> list[bool]:
-    """Decisions of the sign-flip test at 5 %."""
-    parts = split(d, layout.strata, layout.clusters)
-    return [sign_flip_parts(arm, parts, min(999, resamples), arm) <= 0.05 for arm in range(len(d))]
+def evaluate(situation: Situation, args: argparse.Namespace) -> list[str]:
+    """One row of the table."""
+    label = int.from_bytes(situation.name.encode(), "little") % 2**64
+    rng = np.random.default_rng([args.seed, label, round(1e6 * situation.margin)])
+    judge, truth = Judge(situation, situation.margin), -situation.margin
+    rows, older = [], []
+    for done in range(0, args.datasets, BATCH):
+        for d in situation.at_margin(rng, min(BATCH, args.datasets)):
+            failed = fail(rng, d, situation.failures)
+            again = None if situation.repeat is None else situation.repeat(rng, d)
+            found = judge.outcome(d, failed, again, beside=done < args.textbook)
+            result, verdict = found.row.result, found.row.verdict
+            assert result is not None
+            width = result.high - result.low
+            covers = result.low <= truth + 1e-9 and truth - 1e-9 <= result.high
+            rows.append((verdict in ("no worse", "better"), verdict == "worse", covers, width))
+            if found.textbook is not None and found.score is not None:
+                low, high = found.textbook
+                ratio = width / (found.score[1] - found.score[0])
+                older.append((ratio, low > truth, high < truth))
+    no_worse, worse, covered, width = np.mean(rows, axis=0)
+    ratio, text_no_worse, text_worse = np.mean(older, axis=0)
+    power = power_of(situation, rng, args.power) if situation.equal is not None else "–"
+    return [
+        situation.name,
+        f"{situation.margin:.3g}",
+        *(f"{100 * value:.2f}" for value in (no_worse, worse)),
+        f"{100 * covered:.1f}",
+        f"{100 * width:.2f}",
+        f"{ratio:.2f}",
+        power,
+        *(f"{100 * value:.1f}" for value in (text_no_worse, text_worse)),
+    ]
+
+
+def power_of(situation: Situation, rng: np.random.Generator, sets: int) -> str:
+    """Share of "no worse" without a difference, where the textbook's test has 80 %."""
+    assert situation.equal is not None
+    layout, drawn = situation.layout, situation.equal(rng, sets)
+    lows = [
+        interval(np.minimum(1.0, 1.0 + d), np.minimum(1.0, 1.0 - d), layout, situation.textbook)[0]
+        for d in drawn
+    ]
+    margin = float(np.quantile(-np.array(lows), 0.8)) + 1e-6
+    if margin >= 0.9:
+        return "–"
+    judge = Judge(situation, margin)
+    decided = [judge.outcome(d, beside=False).row.verdict in ("no worse", "better") for d in drawn]
+    return f"{100 * np.mean(decided):.0f} at {margin:.3f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--datasets", type=int, default=10_000)
-    parser.add_argument("--bootstraps", type=int, default=3000)
-    parser.add_argument("--resamples", type=int, default=1999)
-    parser.add_argument("--n", type=int, nargs="+", default=[20, 50, 200, 500])
+    parser.add_argument("--power", type=int, default=500, help="data sets without a difference")
+    parser.add_argument("--textbook", type=int, default=1000, help="data sets that it sees")
     parser.add_argument("--only", default="", help="situations whose name holds this")
+    parser.add_argument("--part", default="1/1", help="rows k, k + n, …: 1/2 and 2/2 side by side")
     args = parser.parse_args()
-    sizes = []
+    part, parts = map(int, args.part.split("/"))
     print(f"Command: python benchmarks/coverage.py {' '.join(sys.argv[1:])}\n")
-    print(f"| situation | n | {' | '.join(INTERVALS)} |")
-    print("|---|---:|" + "---:|" * len(INTERVALS))
-    for situation in situations():
-        if args.only not in situation.name:
-            continue
-        for n in args.n:
-            coverage, size = evaluate(situation, n, args)
-            print(f"| {situation.name} | {n} | {cells(coverage, INTERVALS)} |", flush=True)
-            if size:
-                sizes.append(f"| {situation.name} | {n} | {cells(size, TESTS)} |")
-    print(f"\n| situation | n | {' | '.join(TESTS)} |")
-    print("|---|---:|" + "---:|" * len(TESTS))
-    print("\n".join(sizes))
-
-
-def cells(values: dict[str, float], columns: tuple[str, ...]) -> str:
-    """Percentages, a dash where a method does not apply."""
-    return " | ".join(f"{100 * values[c]:.1f}" if c in values else "–" for c in columns)
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---" + "|---:" * (len(COLUMNS) - 1) + "|")
+    chosen = [s for s in situations() if args.only in s.name]
+    for situation in chosen[part - 1 :: parts]:
+        print(f"| {' | '.join(evaluate(situation, args))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@
 A run draws right/wrong differences until the benchmark is spent; both verdicts are looked up after
 every sample. "false" is the share of runs with a wrong verdict at any look: at the margin both
 verdicts are wrong, elsewhere one. "stopped at" is the mean number of samples when decided (the
-whole benchmark where it is not). Prints a Markdown table (docs/statistics.md).
+whole benchmark where it is not). The second table is about the average of several tasks, each
+stopped at the look of 32 that decides it; "bias" is that of the average's estimate. Prints Markdown
+(docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ import sys
 
 import numpy as np
 
+from evalkit.stats import sequential_decision
 from evalkit.stats.confidence_sequence import first_refuted
+from evalkit.stats.decision import Views, weigh
+from evalkit.stats.inputs import split
+from evalkit.stats.one_sided import valid_test
+from evalkit.stats.sequential_test import DrawnTask, SequentialTest, looking_confidence
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 CASES = (  # margin, share of samples that differ, true difference
@@ -43,10 +50,65 @@ def draw(rng: np.random.Generator, size: int, share: float, delta: float, questi
     return rng.permutation(np.repeat([1.0, -1.0, 0.0], [gains, losses, size - gains - losses]))
 
 
+MACRO_CASES = (  # sizes, margin of the tasks, of the average, churn, loss of every task
+    ((200, 200, 200), 0.05, 0.05, 0.0, (0.05, 0.05, 0.05)),
+    ((200, 200, 200), 0.05, 0.05, 0.05, (0.05, 0.05, 0.05)),
+    ((200, 200, 200), 0.1, 0.05, 0.02, (0.05, 0.05, 0.05)),
+    ((100, 300, 500), 0.05, 0.05, 0.0, (0.15, 0.0, 0.0)),
+    ((100, 300, 500), 0.05, 0.05, 0.02, (0.0, 0.0, 0.15)),
+    ((300,), 0.05, 0.05, 0.02, (0.05,)),
+    ((200, 200, 200), 0.05, 0.05, 0.0, (0.0, 0.0, 0.0)),
+    ((200, 200, 200), 0.05, 0.05, 0.02, (0.0, 0.0, 0.0)),
+    ((200, 200, 200), 0.05, 0.05, 0.02, (0.3, 0.2, 0.4)),
+)
+LOOK = 32
+
+
+def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> str:
+    """One run: every task stopped at the look that decides it, then the average's verdict."""
+    sizes, task_margin, margin, churn, losses = case
+    tasks = {}
+    for k, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
+        u = rng.random(size)
+        d = np.where(u < churn, 1.0, np.where(u > 1 - churn - loss, -1.0, 0.0))
+        looking = looking_confidence(0.95)
+        _, at = sequential_decision(d, task_margin, size, "tasks", confidence=looking)
+        drawn = size if at is None else min(size, -(-at // LOOK) * LOOK)
+        tasks[f"t{k}"] = DrawnTask(d[:drawn], size)
+    end = None
+    if all(task.whole for task in tasks.values()):
+        labels = np.repeat(list(tasks), [task.size for task in tasks.values()])
+        d = np.concatenate([task.differences for task in tasks.values()])
+        end = valid_test(split(d[None], labels, None), 0)
+    test = SequentialTest(tuple(tasks.values()), "tasks", 0.025, end)
+    estimates.append(test.mean + float(np.mean(losses)))
+    word = weigh([Views(test, test)], margin, 0.025).word
+    return "no worse" if word.acceptable else word.value
+
+
+def macro_table(args: argparse.Namespace) -> None:
+    """False verdicts of the average when its tasks are stopped."""
+    print("\n| tasks | their margin | its margin | gains | losses | no worse % | worse % | bias |")
+    print("|---|---:|---:|---:|---|---:|---:|---:|")
+    for number, case in enumerate(MACRO_CASES):
+        rng = np.random.default_rng([args.seed, number])
+        estimates: list[float] = []
+        words = [macro_run(rng, case, estimates) for _ in range(args.macro_runs)]
+        no_worse, worse = (100 * words.count(word) / len(words) for word in ("no worse", "worse"))
+        sizes, task_margin, margin, churn, losses = case
+        print(
+            f"| {', '.join(map(str, sizes))} | {task_margin:g} | {margin:g} | {100 * churn:g} % "
+            f"| {', '.join(f'{loss:g}' for loss in losses)} | {no_worse:.1f} | {worse:.1f} "
+            f"| {np.mean(estimates):+.3f} |",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=int, default=4000)
+    parser.add_argument("--macro-runs", type=int, default=2000)
     parser.add_argument("--size", type=int, default=500)
     args = parser.parse_args()
     print(f"Command: python benchmarks/stopping.py {' '.join(sys.argv[1:])}\n")
@@ -73,6 +135,7 @@ def main() -> None:
                 f"| {spent / args.runs:.0f} |",
                 flush=True,
             )
+    macro_table(args)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from evalkit.analysis.benchmark_summaries import summaries
-from evalkit.analysis.drift import parity_lines, void_verdicts_on_drift
+from evalkit.analysis.options import comparison_options
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
+from evalkit.analysis.parity import parity_lines
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_atomic
@@ -20,7 +21,6 @@ from evalkit.core.records import (
     ComparisonRecord,
     ComparisonRow,
     ItemRow,
-    RunRecord,
     SampleRow,
     ScoreRow,
     StoppingRecord,
@@ -28,7 +28,9 @@ from evalkit.core.records import (
 )
 from evalkit.run.current_scores import current_scores, score_notes
 from evalkit.run.store import RunStore
-from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
+from evalkit.run.usable import is_usable
+from evalkit.stats import ArmScores, Comparison, Options, Row, compare
+from evalkit.stats.verdict import as_record
 from evalkit.tasks.common.summary import Summary
 
 # Counts of every table, and how they read.
@@ -57,12 +59,12 @@ class RunComparison:
         failures: per arm with failed answers, the commonest reason.
         unfinished: per arm, (answered, planned) where they differ.
         settings: how arms were compared.
-        floors: noise floor per task and for ``"macro"``; empty without an A/A pair.
+        options: what the statistics were told.
         scored: scores of every arm that has some.
         summaries: what the benchmarks themselves report.
         overlap: what overlap.json holds, or None.
         parity: lines about arms that name another build.
-        until_decided: what `evalkit run --until-decided` decided, or None.
+        until_decided: how `evalkit run --until-decided` drew the samples, or None.
         remarks: what must be known of the scores, one line each.
     """
 
@@ -74,7 +76,7 @@ class RunComparison:
     failures: Mapping[str, str]
     unfinished: Mapping[str, tuple[int, int]]
     settings: CompareConfig
-    floors: Mapping[str, float]
+    options: Options
     scored: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
     overlap: OverlapRecord | None = None
@@ -116,11 +118,9 @@ def compare_run(
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
     pairs = paired(scored, baseline)
-    options = _options(pairs, baseline, settings)
-    result = compare(pairs, baseline, options)
-    result = void_verdicts_on_drift(result, settings.repeat_of_baseline)
+    options = comparison_options(run, items, settings, baseline)
     return RunComparison(
-        result=_stopped(result, run),
+        result=compare(pairs, baseline, options),
         arms=run.arms,
         tasks=run.tasks,
         metrics={item.task: item.metric for item in items.values()},
@@ -128,12 +128,12 @@ def compare_run(
         failures=_failures(answers),
         unfinished={n: (len(r), run.planned) for n, r in scores.items() if len(r) != run.planned},
         settings=settings,
-        floors=options.noise_floors,
+        options=options,
         scored=scored,
         summaries=summaries(
             {baseline: scored[baseline], **scored},
             items,
-            lambda tasks: _part(scored, baseline, settings, tasks),
+            lambda tasks: _part(scored, baseline, options, tasks),
         ),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, pairs, options)),
@@ -144,38 +144,6 @@ def compare_run(
             *unclustered_notes(run.arms, items),
         ),
     )
-
-
-STOPPED = "stopped when decided: the verdict is the confidence sequence's, not the interval's"
-
-
-def _stopped(result: Comparison, run: RunRecord) -> Comparison:
-    """Rows of arms that were stopped early get the verdict that holds under stopping."""
-    record = run.until_decided
-    if record is None or not record.verdicts:
-        return result
-    tasks = [task.name for task in run.tasks]
-    rows = []
-    for row in result.rows:
-        verdict = verdict_of(record, row.arm, tasks if row.task == MACRO else [row.task])
-        if verdict is None or row.result is None:
-            rows.append(row)
-        else:
-            rows.append(replace(row, verdict=verdict, notes=(*row.notes, STOPPED)))
-    return replace(result, rows=tuple(rows))
-
-
-def verdict_of(record: StoppingRecord, arm: str, tasks: Sequence[str]) -> str | None:
-    """The sequential verdict over some tasks: the one that all of them have, else undecided.
-
-    None where the arm drew every sample of all of them, so that nothing was stopped.
-    """
-    by_task = record.verdicts.get(arm, {})
-    states = [by_task[task][record.question] for task in tasks if task in by_task]
-    if not states or all(state.n == state.size for state in states):
-        return None
-    verdicts = {state.verdict for state in states}
-    return verdicts.pop() if len(verdicts) == 1 and len(states) == len(tasks) else "undecided"
 
 
 def settings_of(store: RunStore, changes: Sequence[str] = ()) -> CompareConfig:
@@ -195,20 +163,20 @@ def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Compariso
     Raises:
         EvalkitError: the baseline has none of them.
     """
-    baseline, settings = comparison.result.baseline, comparison.settings
-    return _part(comparison.scored, baseline, settings, tasks)
+    baseline = comparison.result.baseline
+    return _part(comparison.scored, baseline, comparison.options, tasks)
 
 
 def _part(
     scored: Mapping[str, ArmScores],
     baseline: str,
-    settings: CompareConfig,
+    options: Options,
     tasks: Collection[str],
 ) -> Comparison:
     parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
     if baseline in parts:
         parts = paired(parts, baseline)
-    return compare(parts, baseline, _options(parts, baseline, settings))
+    return compare(parts, baseline, options)
 
 
 def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
@@ -222,31 +190,8 @@ def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
         scores=[scores.scores[k] for k in keep],
         clusters=[scores.clusters[k] for k in keep],
         errors=[scores.errors[k] for k in keep],
+        unusable=[scores.unusable[k] for k in keep],
     )
-
-
-def _options(scored: Mapping[str, ArmScores], baseline: str, settings: CompareConfig) -> Options:
-    """The choices of a comparison, with the noise floors of the A/A pair where there is one."""
-    options = Options(
-        margin=settings.margin,
-        margins=settings.margins,
-        method=settings.method,
-        confidence=settings.confidence,
-        n_resamples=settings.resamples,
-        seed=settings.seed,
-        adjust=settings.adjust,
-        over=settings.over,
-    )
-    twin = settings.repeat_of_baseline
-    if twin is not None and twin in scored and twin != baseline:
-        same = compare({baseline: scored[baseline], twin: scored[twin]}, baseline, options)
-        floors = {
-            row.task: noise_floor(row.result)
-            for row in same.rows
-            if row.arm == twin and row.result is not None
-        }
-        options = replace(options, noise_floors=floors)
-    return options
 
 
 def _columns(rows: Mapping[str, ScoreRow], items: Mapping[str, ItemRow]) -> ArmScores:
@@ -256,6 +201,7 @@ def _columns(rows: Mapping[str, ScoreRow], items: Mapping[str, ItemRow]) -> ArmS
         scores=[row.score for row in rows.values()],
         clusters=[items[i].cluster for i in rows],
         errors=["error" in row.flags for row in rows.values()],
+        unusable=[not is_usable(row.flags) for row in rows.values()],
     )
 
 
@@ -313,8 +259,12 @@ def _flat(row: Row, metrics: Mapping[str, str]) -> ComparisonRow:
         method=result.method if result else None,
         n_differing=result.n_differing if result else None,
         p_value=result.p_value if result else None,
-        p_adjusted=row.p_adjusted,
-        verdict=row.verdict or "baseline",
+        bound_low=row.bound[0] if row.bound else None,
+        bound_high=row.bound[1] if row.bound else None,
+        p_no_worse=row.decision.p_no_worse if row.decision else None,
+        p_worse=row.decision.p_worse if row.decision else None,
+        verdict=str(row.verdict),
+        reasons=tuple(map(as_record, row.decision.reasons)) if row.decision else (),
         equivalent=row.equivalent,
         notes=row.notes,
     )
@@ -326,7 +276,6 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         baseline=comparison.result.baseline,
         settings=comparison.settings.model_dump(mode="json"),
         methods=methods(comparison),
-        noise_floors=comparison.floors,
         signature=comparison.result.signature,
         unfinished=comparison.unfinished,
         flags=comparison.flags,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from evalkit.run.runner import StoppingRule
     from evalkit.run.store import RunStore
 
+NO_ANSWERS = 3
+"""Exit code of a run in which an arm has not one usable answer."""
+
 
 def run(
     recipe: Recipe,
@@ -35,10 +38,10 @@ def run(
     question: Annotated[
         str,
         typer.Option(
-            help="With --until-decided, what to decide: benchmark (what would all of it say?) or"
-            " tasks (is the arm no worse on such tasks?)."
+            help="With --until-decided, what to decide: tasks (is the arm no worse on such tasks?)"
+            " or benchmark (what would the whole benchmark say?)."
         ),
-    ] = "benchmark",
+    ] = "tasks",
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
     from evalkit.config.run import RunConfig
@@ -64,12 +67,14 @@ def run(
     with store.lock():
         refused = _generate(todo, store, console, stopping)
         score_run(store, todo.config.scoring)
-    if not refused:
-        _compare(store, None, console)
+    silent = [] if refused else _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
     if refused:
         reasons = "; ".join(f"arm {arm}: {why}" for arm, why in refused.items())
         raise EvalkitError(f"{reasons}. The same command goes on once that is mended")
+    if silent:
+        typer.echo(f"evalkit: not one usable answer of {', '.join(silent)}", err=True)
+        raise typer.Exit(NO_ANSWERS)
 
 
 def score(
@@ -109,8 +114,11 @@ def _generate(
     todo: RunPlan, store: RunStore, console: Console, stopping: StoppingRule | None = None
 ) -> dict[str, str]:
     """Run what is missing under a progress bar with the time left."""
+    from evalkit.run.haystack_plan import undecidable
     from evalkit.run.runner import run as generate
 
+    for line in undecidable(todo):
+        console.print(f"· {line}", style="dim", markup=False)
     with open_progress(console) as progress:
         bar = progress.add_task("generate", total=todo.total)
 
@@ -128,7 +136,8 @@ def _generate(
 
 def _compare(
     store: RunStore, baseline: str | None, console: Console, changes: Sequence[str] = ()
-) -> None:
+) -> list[str]:
+    """Write and print the comparison; the arms that have not one usable answer."""
     from evalkit.analysis.compare import compare_run, settings_of, write_json
     from evalkit.report import markdown, terminal
     from evalkit.report.plots import heatmap_sheet
@@ -141,3 +150,4 @@ def _compare(
     for path in heatmap_sheet.write(store, names, comparison.result.baseline):
         if path.suffix == ".png":
             console.print(f"heat map: {path}", style="dim", highlight=False)
+    return [name for name, scores in comparison.scored.items() if all(scores.unusable)]

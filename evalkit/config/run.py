@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -74,18 +75,22 @@ class CompareConfig(Strict):
 
     Attributes:
         baseline: arm that the others are compared with; default: the first.
-        repeat_of_baseline: a second run of the baseline (A/A), whose difference is the noise floor.
+        repeat_of_baseline: a second run of the baseline (A/A): verdicts have to hold against both.
         margin: largest loss that is still acceptable, in score units (0.01 = one point).
         margins: other margins, by task, or for ``macro``.
-        confidence: of the intervals.
-        method: of the intervals; ``auto`` takes what the coverage table of docs/statistics.md
-            supports for each situation.
+        confidence: of the intervals; each verdict is wrong with half of the rest at most.
+        method: of the interval in the table; ``auto`` takes the bound of the verdict where it is
+            one, else the score interval. Verdicts do not depend on it.
         resamples: bootstrap resamples.
         seed: of the resampling.
-        adjust: of the p-values for several arms.
-        over: p-values adjusted together: those of all arms on a task, or on all tasks.
+        family: whether the verdict of every arm stands alone (``each``), or those of all arms on a
+            task hold together (``all``, Holm).
+        rare_losses: whether verdicts on graded scores allow a few samples lost whole that no
+            sample at hand shows (``allowed``), or rest on the interval alone (``excluded``).
+        rare_losses_reason: why they are excluded; printed below the table.
     """
 
+    dropped: ClassVar[Mapping[str, object]] = {"adjust": "holm", "over": "arms"}
     baseline: str | None = None
     repeat_of_baseline: str | None = None
     margin: float = Field(default=0.01, ge=0, le=1)
@@ -94,8 +99,18 @@ class CompareConfig(Strict):
     method: str = "auto"
     resamples: int = Field(default=10_000, ge=100, le=1_000_000)
     seed: int = Field(default=0, ge=0)
-    adjust: Literal["holm", "benjamini-hochberg"] = "holm"
-    over: Literal["arms", "arms and tasks"] = "arms"
+    family: Literal["each", "all"] = "each"
+    rare_losses: Literal["allowed", "excluded"] = "allowed"
+    rare_losses_reason: str = ""
+
+    @model_validator(mode="after")
+    def _reason(self) -> CompareConfig:
+        if (self.rare_losses == "excluded") != bool(self.rare_losses_reason.strip()):
+            raise ValueError(
+                "rare_losses = excluded and rare_losses_reason go together: say why no sample can"
+                " be lost whole"
+            )
+        return self
 
     @field_validator("method")
     @classmethod

@@ -29,7 +29,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from evalkit.core.errors import EvalkitError
 
-_old_names: ContextVar[list[tuple[str, str]] | None] = ContextVar("_old_names", default=None)
+_notices: ContextVar[list[str] | None] = ContextVar("_notices", default=None)
 
 
 class Strict(BaseModel):
@@ -38,10 +38,13 @@ class Strict(BaseModel):
     Attributes:
         renamed: fields that had another name in an earlier version: old name to the one of today,
             each dotted from this section on (``train.clip`` to ``train.max_grad_norm``).
+        dropped: fields of an earlier version that nothing reads any more, with the default that
+            they had: taken, and announced where they were set to something else.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
     renamed: ClassVar[Mapping[str, str]] = {}
+    dropped: ClassVar[Mapping[str, object]] = {}
 
     @classmethod
     def upgrade(cls, data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -55,13 +58,16 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _upgraded(cls, data: Any) -> Any:
-        if not cls.renamed or not isinstance(data, Mapping):
+        if not (cls.renamed or cls.dropped) or not isinstance(data, Mapping):
             return data
         today = copy.deepcopy(dict(data))
-        used = cls.upgrade(today)
-        notices = _old_names.get()
+        said = [f"{old} is now called {new}" for old, new in cls.upgrade(today)]
+        for name, default in cls.dropped.items():
+            if today.pop(name, default) != default:
+                said.append(f"{name} is no longer there and changes nothing")
+        notices = _notices.get()
         if notices is not None:
-            notices += used
+            notices += said
         return today
 
 
@@ -163,18 +169,18 @@ def override(data: Mapping[str, object], model: type[R], changes: Sequence[str],
 def parse(data: Mapping[str, object], model: type[R], where: str) -> R:
     """Validate a dictionary as `model`; `where` names the source in errors.
 
-    Names of an earlier version are taken, with a line on stderr each.
+    Fields of an earlier version are taken, with a line on stderr each.
     """
-    notices: list[tuple[str, str]] = []
-    token = _old_names.set(notices)
+    notices: list[str] = []
+    token = _notices.set(notices)
     try:
         section = model.model_validate(data)
     except ValidationError as error:
         raise EvalkitError(f"{where}: {_explain(error, model, data)}") from None
     finally:
-        _old_names.reset(token)
-    for old, new in dict.fromkeys(notices):
-        print(f"{where}: {old} is now called {new}", file=sys.stderr)  # noqa: T201
+        _notices.reset(token)
+    for notice in dict.fromkeys(notices):
+        print(f"{where}: {notice}", file=sys.stderr)  # noqa: T201
     return section
 
 

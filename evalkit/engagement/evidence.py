@@ -264,7 +264,7 @@ def _agreement_findings(
         return
     if agreed.same:
         text = f"all continuations equal {other.name}'s: the setting probably did nothing"
-        yield Finding("probe", None, text)
+        yield Finding("probe", None, text, did_nothing=True)
     elif deterministic:
         text = f"{share} equal {other.name}'s: the setting acts"
         yield Finding("probe", True, text, proof=configured)

@@ -19,12 +19,15 @@ class Finding:
         holds: True speaks for the arm, False against it, None for neither.
         text: one line.
         proof: whether, where it holds, it shows the schedule at work and not only asked for.
+        did_nothing: whether the arm answers like one with another schedule: its verdicts are
+            withheld where nothing else proves the schedule.
     """
 
     what: str
     holds: bool | None
     text: str
     proof: bool = False
+    did_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,10 @@ from evalkit.report.provenance import grids
 from evalkit.report.sample_browser import KEEP_ALL, BrowserData, samples
 from evalkit.report.tables import notes, summary
 from evalkit.run.store import RunStore
+from evalkit.stats.comparison import REPEAT
 
-BADGES = {"no worse": "good", "worse": "bad", "undecided": "open", "baseline": "base"}
+BADGES = {word: look.badge for word, look in verdict_text.LOOKS.items()}
+MEANINGS = {word: look.meaning for word, look in verdict_text.LOOKS.items() if look.meaning}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def page(store: RunStore, comparison: RunComparison, *, public: bool = False) ->
         js=js,
         script_sha256=digest,
         badges=BADGES,
+        meanings=MEANINGS,
         headline=verdict_text.headline(comparison),
         verdicts=_verdicts(comparison),
         summary=summary(comparison),
@@ -123,10 +126,10 @@ def _verdicts(comparison: RunComparison) -> list[dict[str, str]]:
             "arm": row.arm,
             "verdict": row.verdict,
             "text": verdict_text.sentence(row, comparison),
-            "caution": (row.result.caution if row.result else None) or "",
+            "notes": "; ".join(row.notes),
         }
         for row in verdict_text.rows(comparison)
-        if row.arm != comparison.settings.repeat_of_baseline
+        if row.verdict != REPEAT
     ]
 
 

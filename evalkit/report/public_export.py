@@ -65,7 +65,8 @@ def results_csv(comparison: RunComparison) -> str:
     writer = csv.DictWriter(buffer, ComparisonRow.keys(), lineterminator="\n")
     writer.writeheader()
     for row in comparison_rows(comparison):
-        writer.writerow({**row.json(), "notes": "; ".join(row.notes)})
+        kinds = "; ".join(str(reason["kind"]) for reason in row.reasons)
+        writer.writerow({**row.json(), "reasons": kinds, "notes": "; ".join(row.notes)})
     return buffer.getvalue()
 
 
@@ -92,7 +93,6 @@ def evidence(store: RunStore, comparison: RunComparison) -> JsonObject:
         "baseline": comparison.result.baseline,
         "settings": comparison.settings.model_dump(mode="json"),
         "methods": list(methods(comparison)),
-        "noise_floors": dict(comparison.floors),
         "signature": comparison.result.signature,
         "rows": [row.json() for row in comparison_rows(comparison)],
     }

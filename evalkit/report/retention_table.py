@@ -197,7 +197,7 @@ def _numbers(row: Row) -> list[str]:
     values = [row.score]
     values += [row.result.delta, row.result.low, row.result.high] if row.result else [None] * 3
     method = row.result.method if row.result else ""
-    return [str(row.n), *(_digits(value) for value in values), method, row.verdict or "baseline"]
+    return [str(row.n), *(_digits(value) for value in values), method, str(row.verdict)]
 
 
 def _digits(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from evalkit.analysis.compare import FLAGS, RunComparison, methods
 from evalkit.analysis.grouping import in_force
@@ -10,7 +10,7 @@ from evalkit.core.grid import Grid, number
 from evalkit.core.records import ArmEntry
 from evalkit.dsa.json_types import JsonValue
 from evalkit.report import own_samples
-from evalkit.stats import MACRO, Row
+from evalkit.stats import MACRO, QUESTIONS, Row
 
 MOST_COLUMNS = 6
 """Tasks side by side at most; more of them are rows."""
@@ -23,43 +23,36 @@ NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
 
 
 def summary(comparison: RunComparison) -> Grid:
-    """One row per arm: the macro average against the baseline, and the verdict."""
-    rows = []
+    """One row per arm: the macro average against the baseline, the bounds, and the verdict."""
     base = _find(comparison, comparison.result.baseline, MACRO)
-    for arm in comparison.arms:
-        row = _find(comparison, arm.name, MACRO)
-        if row is None:
-            continue
-        rows.append(
-            (
-                arm.name,
-                *_schedule(arm),
-                own_samples.score(row, base),
-                difference(row),
-                interval(row),
-                p_value(row.p_adjusted),
-                row.verdict or "baseline",
-            )
+    found = [(arm, _find(comparison, arm.name, MACRO)) for arm in comparison.arms]
+    shown = [(arm, row) for arm, row in found if row is not None]
+    bounds = any(not row.bound_is_interval for _, row in shown)
+    rows = tuple(
+        (
+            arm.name,
+            *_schedule(arm),
+            own_samples.score(row, base),
+            difference(row),
+            interval(row),
+            *([bound(row)] if bounds else []),
+            p_value(row),
+            str(row.verdict),
         )
+        for arm, row in shown
+    )
     tasks = [task.name for task in comparison.tasks]
     name = "macro" if len(tasks) > 1 else tasks[0]
-    percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
-    return Grid(
-        f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
-        f" margin {comparison.settings.margin:g}{_methods(comparison)}",
-        (
-            "arm",
-            "full layers",
-            "lag",
-            "score",
-            "Δ",
-            f"{percent} interval",
-            adjusted(comparison),
-            "verdict",
-        ),
-        tuple(rows),
-        (1, 2, 3, 4, 6),
+    head = (
+        *("arm", "full layers", "lag", "score", "Δ", f"{_percent(comparison)} interval"),
+        *(["bound"] if bounds else []),
+        *(p_head(comparison), "verdict"),
     )
+    title = (
+        f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
+        f" margin {comparison.settings.margin:g}{_methods(comparison)}{_question(comparison)}"
+    )
+    return Grid(title, head, rows, (1, 2, 3, 4, len(head) - 2))
 
 
 def by_task(comparison: RunComparison) -> Grid:
@@ -91,7 +84,13 @@ def _alone(comparison: RunComparison) -> Grid:
 
 def _tall(comparison: RunComparison) -> Grid:
     """One row per task and arm, the baseline's score beside it."""
-    percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
+    shown = [
+        row
+        for task in comparison.tasks
+        for row in comparison.result.rows
+        if row.task == task.name and row.arm != comparison.result.baseline
+    ]
+    bounds = any(not row.bound_is_interval for row in shown)
     rows = [
         (
             row.task,
@@ -101,13 +100,16 @@ def _tall(comparison: RunComparison) -> Grid:
             number(row.score),
             difference(row),
             interval(row),
-            row.verdict,
+            *([bound(row)] if bounds else []),
+            str(row.verdict),
         )
-        for task in comparison.tasks
-        for row in comparison.result.rows
-        if row.task == task.name and row.arm != comparison.result.baseline
+        for row in shown
     ]
-    head = ("task", "arm", "n", "baseline", "score", "Δ", f"{percent} interval", "verdict")
+    head = (
+        *("task", "arm", "n", "baseline", "score", "Δ", f"{_percent(comparison)} interval"),
+        *(["bound"] if bounds else []),
+        "verdict",
+    )
     return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
 
 
@@ -136,9 +138,11 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         comparison: the comparison.
         every_task: the cautions of single tasks too, not only those of the macro average.
     """
-    lines = [
+    lines = [*_rules(comparison)]
+    lines += [
         f"unfinished: {name} has {answered} of {planned} answers"
         for name, (answered, planned) in comparison.unfinished.items()
+        if comparison.options.drawing is None
     ]
     flagged = {
         name: ", ".join(f"{counts[flag]} {FLAGS[flag]}" for flag in FLAGS if counts[flag])
@@ -185,6 +189,44 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
     return lines + [f"{note}: {_few(places)}" for note, places in cautions.items()]
 
 
+def _rules(comparison: RunComparison) -> Iterator[str]:
+    """What verdicts rest on, as far as this table needs it."""
+    rows, options = comparison.result.rows, comparison.options
+    if any(not row.bound_is_interval for row in rows):
+        yield (
+            "bound: what the verdict rests on; it allows losses and gains of a kind that no sample"
+            " shows, an answer that is no evidence at its worst and at its best, and both runs of"
+            " a baseline that ran twice. Where it is no wider, it is the interval (=)"
+        )
+    unusable = {name: sum(scores.unusable) for name, scores in comparison.scored.items()}
+    counted = ", ".join(f"{count:,} of {name}" for name, count in unusable.items() if count)
+    if counted:
+        yield (
+            f"no evidence: {counted} (failed, without an answer, or without room for one);"
+            " verdicts count each at its worst and at its best"
+        )
+    if options.family == "all":
+        yield (
+            "the verdicts of all arms on a task hold together (Holm): the chance that any of them"
+            f" is falsely called no worse is {100 * options.alpha:.2g} % at most"
+        )
+    if options.drawing is not None:
+        yield (
+            "stopped when decided: Δ, interval and p are those of the confidence sequence (Δ its"
+            " middle where an arm was stopped); they hold however often one looked"
+        )
+
+
+def _percent(comparison: RunComparison) -> str:
+    return f"{comparison.settings.confidence:.0%}".replace("%", " %")
+
+
+def _question(comparison: RunComparison) -> str:
+    """The question that stopped arms answer, for a title."""
+    drawing = comparison.options.drawing
+    return "" if drawing is None else f"; stopped when decided: {QUESTIONS[drawing.question]}"
+
+
 def _methods(comparison: RunComparison) -> str:
     """Methods of the intervals for a title, and whether the situation chose them."""
     names = methods(comparison)
@@ -207,10 +249,14 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _schedule(arm: ArmEntry) -> tuple[str, str]:
+    """Full layers and lag; as asked for, not as a fact, where nothing proves them."""
     schedule = arm.schedule
     if schedule is None:
         return "–", "–"
     full = f"{len(schedule.full_layer_ids)}/{len(schedule.layer_ids)}"
+    verdict = in_force(arm)
+    if verdict and not verdict.startswith(("engaged", "not applicable")):
+        full = f"{full} asked, not proved"
     return full, str(schedule.lag) if isinstance(schedule.lag, int) else "by layer"
 
 
@@ -226,9 +272,9 @@ def _cell(row: Row, base: Row | None) -> str:
     return score if row.result is None else f"{score} {difference(row)} {interval(row)}"
 
 
-def adjusted(comparison: RunComparison) -> str:
+def p_head(comparison: RunComparison) -> str:
     """Head of the column of p-values."""
-    return f"p ({'Holm' if comparison.settings.adjust == 'holm' else 'BH'})"
+    return "p (no worse)" if comparison.options.family == "each" else "p (no worse, Holm)"
 
 
 def difference(row: Row) -> str:
@@ -241,10 +287,18 @@ def interval(row: Row) -> str:
     return "" if row.result is None else f"[{row.result.low:+.3f}, {row.result.high:+.3f}]"
 
 
-def p_value(value: float | None) -> str:
-    """Three decimals, or < 0.001."""
-    if value is None:
+def bound(row: Row) -> str:
+    """[low, high] that the verdict rests on; = where that is the interval."""
+    if row.bound is None:
         return ""
+    return "=" if row.bound_is_interval else f"[{row.bound[0]:+.3f}, {row.bound[1]:+.3f}]"
+
+
+def p_value(row: Row) -> str:
+    """p-value of "the loss is the margin or more": three decimals, or < 0.001."""
+    if row.decision is None:
+        return ""
+    value = row.decision.p_no_worse
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

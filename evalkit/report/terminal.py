@@ -8,11 +8,12 @@ from evalkit.analysis.compare import RunComparison
 from evalkit.core.grid import Grid
 from evalkit.report.panels import PANELS
 from evalkit.report.tables import notes, summary
+from evalkit.report.verdict_text import LOOKS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STYLE = {"no worse": "green", "worse": "red", "undecided": "yellow", "baseline": "dim"}
+_STYLE = {word: look.style for word, look in LOOKS.items()}
 
 
 def show(comparison: RunComparison, console: Console) -> None:

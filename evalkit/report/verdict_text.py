@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import entry, place
-from evalkit.stats import MACRO, Row
-from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE
+from evalkit.stats import MACRO, Row, Verdict
+from evalkit.stats.comparison import BASELINE, REPEAT
+from evalkit.stats.verdict import points
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a word is shown.
+
+    Attributes:
+        style: in the terminal.
+        badge: on the page.
+        marker: in plots.
+        colour: number of the colour in plots.
+        meaning: for the legend of the page.
+    """
+
+    style: str
+    badge: str
+    marker: str = "D"
+    colour: int = 4
+    meaning: str = ""
+
+
+LOOKS: dict[str, Look] = {
+    Verdict.BETTER: Look(
+        "green", "good", "^", 0, "no worse, and the score is higher beyond chance"
+    ),
+    Verdict.NO_WORSE: Look("green", "good", "o", 0, "a loss as large as the margin is excluded"),
+    Verdict.WORSE: Look("red", "bad", "s", 1, "the loss is larger than the margin"),
+    Verdict.UNDECIDED: Look(
+        "yellow", "open", "D", 4, "these samples allow both; not the same as equal"
+    ),
+    Verdict.WITHHELD: Look(
+        "magenta",
+        "held",
+        "X",
+        3,
+        "something other than chance stands in the way: the row says what",
+    ),
+    BASELINE: Look("dim", "base"),
+    REPEAT: Look("dim", "base"),
+}
+"""The five words, and what stands in their place for the baseline and its second run."""
 
 
 def rows(comparison: RunComparison) -> list[Row]:
@@ -22,55 +65,65 @@ def rows(comparison: RunComparison) -> list[Row]:
 
 def headline(comparison: RunComparison) -> list[str]:
     """What the run says as a whole: counts of verdicts, how far one may go, where the cliff is."""
-    twin = comparison.settings.repeat_of_baseline
-    judged = [row for row in rows(comparison) if row.arm != twin]
+    shown = rows(comparison)
+    judged = [row for row in shown if row.verdict != REPEAT]
     baseline, margin = comparison.result.baseline, points(comparison.settings.margin)
     if not judged:
         return [f"Only {baseline} has scores: there is nothing to compare with it yet."]
-    counts = {
-        word: sum(row.verdict == word for row in judged) for word in (NO_WORSE, WORSE, UNDECIDED)
-    }
-    parts = [
-        f"{counts[NO_WORSE]} {_is(counts[NO_WORSE])} no worse than {baseline}",
-        f"{counts[WORSE]} {_is(counts[WORSE])} worse",
-        f"{counts[UNDECIDED]} {_is(counts[UNDECIDED])} undecided",
-    ]
-    lines = [f"Of {len(judged)} arms {', '.join(parts)}, by a margin of {margin} points."]
-    fit = [row for row in judged if row.verdict == NO_WORSE]
-    known = [(place(entry(comparison, row.arm)).retention, row) for row in fit]
-    placed = [(share, row) for share, row in known if share is not None]
-    if placed:
-        least = min(share for share, _ in placed)
-        names = ", ".join(row.arm for share, row in placed if share == least)
-        lines.append(f"The lowest retention that is no worse is {_share(least)}: {names}.")
-    elif not fit:
+    fit = [row for row in judged if _acceptable(row)]
+    better = sum(row.verdict == Verdict.BETTER for row in fit)
+    parts = [f"{len(fit)} {_is(len(fit))} no worse than {baseline}"]
+    parts[0] += f" ({better} of them better)" if better else ""
+    for word in (Verdict.WORSE, Verdict.UNDECIDED, Verdict.WITHHELD):
+        count = sum(row.verdict == word for row in judged)
+        if count or word is not Verdict.WITHHELD:
+            parts.append(f"{count} {_is(count)} {word}")
+    lines = [f"Of {len(judged)} arms {', '.join(parts)}, by a margin of {margin}."]
+    lines += _reach(comparison, judged)
+    lines += [_repeat(row) for row in shown if row.verdict == REPEAT]
+    words = {row.verdict for row in judged}
+    if Verdict.UNDECIDED in words:
+        lines.append(
+            "Undecided does not mean equal: the samples allow a loss beyond the margin and one"
+            " within it; each row says what would decide."
+        )
+    if Verdict.WITHHELD in words:
+        lines.append("Withheld: more samples would not help; each row says what stands in the way.")
+    return lines
+
+
+def _reach(comparison: RunComparison, judged: list[Row]) -> list[str]:
+    """The lowest retention that is no worse, and the highest that is worse."""
+    fit = _placed(comparison, [row for row in judged if _acceptable(row)])
+    lost = _placed(comparison, [row for row in judged if row.verdict == Verdict.WORSE])
+    lines = []
+    if fit:
+        least = min(share for share, _ in fit)
+        names = ", ".join(name for share, name in fit if share == least)
+        lines.append(f"The lowest retention that is no worse is {least}: {names}.")
+    elif not any(map(_acceptable, judged)):
         lines.append("No arm is shown to be no worse.")
-    lost = [
-        (share, row.arm)
-        for row in judged
-        if row.verdict == WORSE
-        and (share := place(entry(comparison, row.arm)).retention) is not None
-    ]
     if lost:
         most = max(share for share, _ in lost)
         names = ", ".join(name for share, name in lost if share == most)
-        lines.append(f"The highest retention at which an arm is worse is {_share(most)}: {names}.")
-    floor = comparison.floors.get(MACRO)
-    if twin is not None and floor is not None:
-        lines.append(
-            f"{twin}, a second run of the baseline, "
-            + (
-                "gave every sample the same score: the noise floor is 0."
-                if floor == 0.0
-                else f"puts the noise floor at {points(floor)} points: less is no difference."
-            )
-        )
-    if counts[UNDECIDED]:
-        lines.append(
-            "Undecided does not mean equal: the samples allow a loss beyond the margin and one"
-            " within it; evalkit power says how many samples would decide."
-        )
+        lines.append(f"The highest retention at which an arm is worse is {most}: {names}.")
     return lines
+
+
+def _placed(comparison: RunComparison, some: list[Row]) -> list[tuple[Fraction, str]]:
+    """Retention and name of the arms whose schedule is known."""
+    shares = [(place(entry(comparison, row.arm)).retention, row.arm) for row in some]
+    return [(share, name) for share, name in shares if share is not None]
+
+
+def _repeat(row: Row) -> str:
+    """What the baseline's second run shows."""
+    if row.result is None or row.result.n_differing == 0:
+        return f"{row.arm}, a second run of the baseline, gave every sample the same score."
+    return (
+        f"{row.arm}, a second run of the baseline, differs from it on {row.result.n_differing} of"
+        f" {row.n} samples (Δ {signed(row.result.delta)} points): verdicts hold against both runs."
+    )
 
 
 def sentence(row: Row, comparison: RunComparison) -> str:
@@ -81,29 +134,31 @@ def sentence(row: Row, comparison: RunComparison) -> str:
     """
     if row.result is None:
         return "no samples in common with the baseline"
-    margin = points(comparison.settings.margins.get(row.task, comparison.settings.margin))
-    base, result = comparison.result.baseline, row.result
-    verdict = {
-        NO_WORSE: f"no worse than {base}: a loss of {margin} points is excluded",
-        WORSE: f"worse than {base}: it loses more than {margin} points",
-        UNDECIDED: f"undecided: a loss of {margin} points is possible, none is too",
+    margin = points(comparison.options.margin_of(row.task))
+    base = comparison.result.baseline
+    said = {
+        Verdict.BETTER: f"better than {base}: a loss is excluded",
+        Verdict.NO_WORSE: f"no worse than {base}: a loss of {margin} is excluded",
+        Verdict.WORSE: f"worse than {base}: it loses more than {margin}",
+        Verdict.UNDECIDED: f"undecided: the bounds allow a loss of {margin} and a smaller one",
+        Verdict.WITHHELD: "withheld: no verdict on these answers",
+        REPEAT: f"a second run of {base}",
     }[row.verdict]
-    if row.verdict == UNDECIDED and result.high < 0:
-        verdict = f"undecided: it loses, but perhaps less than {margin} points"
-    elif row.verdict == NO_WORSE and result.high < 0:
-        verdict += ", a smaller loss is certain"
-    elif row.verdict == NO_WORSE and result.low > 0:
-        verdict = f"better than {base}"
-    measured = (
+    return f"{said} ({measured(row)})"
+
+
+def measured(row: Row) -> str:
+    """Difference, interval, and the bound where it is another."""
+    result = row.result
+    if result is None:
+        return ""
+    text = (
         f"Δ {signed(result.delta)} points, {100 * result.confidence:g} % interval"
         f" {signed(result.low)} to {signed(result.high)}"
     )
-    return f"{verdict} ({measured})"
-
-
-def points(value: float) -> str:
-    """Score units as points of 100, without needless digits."""
-    return f"{100 * value:.3g}"
+    if row.bound is not None and not row.bound_is_interval:
+        text += f", bound {signed(row.bound[0])} to {signed(row.bound[1])}"
+    return text
 
 
 def signed(value: float) -> str:
@@ -112,9 +167,9 @@ def signed(value: float) -> str:
     return ("0.0" if text in ("+0.0", "-0.0") else text).replace("-", "−")
 
 
+def _acceptable(row: Row) -> bool:
+    return row.verdict in (Verdict.BETTER, Verdict.NO_WORSE)
+
+
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _share(share: Fraction) -> str:
-    return str(share)

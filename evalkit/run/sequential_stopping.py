@@ -1,28 +1,36 @@
 """Sequential stopping: draw samples in a seeded order, stop each arm task by task once decided.
 
 `evalkit run --until-decided`. An arm stops on a task when the confidence sequence of its paired
-difference to the baseline excludes minus the margin, on either side. The decision is a function of
-the answers drawn so far, so that a run that was killed goes on to the same one.
+difference to the baseline excludes minus the margin, on either side; where the baseline runs twice,
+against both runs; and where answers are no evidence, with all of them counted against the arm and
+for it. The decision is a function of the answers drawn so far, so that a run that was killed goes
+on to the same one.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import SampleRow, StoppingRecord
 from evalkit.core.types import Renderer
-from evalkit.dsa.json_types import JsonValue
 from evalkit.run.plan import RunPlan
 from evalkit.run.scoring import score_row
 from evalkit.run.store import RunStore
-from evalkit.stats import QUESTIONS, sampling_order, sequential_decision, sequential_verdicts
+from evalkit.run.usable import is_usable
+from evalkit.stats import QUESTIONS, looking_confidence, sampling_order, sequential_decision
+from evalkit.stats.inputs import Floats
+from evalkit.stats.unusable import difference_ends
 from evalkit.tasks.base import Task
 
 LOOK = 32
+Answer = tuple[float, bool]
+"""Score of an answer, and whether it is no evidence."""
 
 
 class SequentialStopping:
@@ -33,26 +41,28 @@ class SequentialStopping:
     """
 
     def __init__(
-        self, todo: RunPlan, store: RunStore, *, question: str = "benchmark", look: int = LOOK
+        self, todo: RunPlan, store: RunStore, *, question: str = "tasks", look: int = LOOK
     ) -> None:
         """Raises EvalkitError for another question, or fewer than two arms."""
         if question not in QUESTIONS:
             raise EvalkitError(f"--question {question}: known are {', '.join(QUESTIONS)}")
         names = [arm.name for arm in todo.config.arms]
-        if len(names) < 2:
-            raise EvalkitError("--until-decided compares arms: the recipe has only one")
-        self.look = look
-        self.question = question
         self.settings: CompareConfig = todo.config.compare
         self.baseline = self.settings.baseline or names[0]
-        self._arms = [name for name in names if name != self.baseline]
+        repeat = self.settings.repeat_of_baseline
+        self._repeat = repeat if repeat != self.baseline else None
+        self._arms = [name for name in names if name not in (self.baseline, self._repeat)]
+        if not self._arms:
+            raise EvalkitError("--until-decided compares arms: the recipe has only the baseline")
+        self.look = look
+        self.question = question
         self._scoring = todo.config.scoring
         self._store = store
         self._ids: dict[str, list[str]] = {}
         self._clusters: dict[str, list[str]] = {}
-        self._scores: dict[str, dict[str, float]] = {name: {} for name in names}
+        self._answers: dict[str, dict[str, Answer]] = {name: {} for name in names}
         self._read: dict[str, int] = dict.fromkeys(names, 0)
-        self._decided: dict[tuple[str, str], str] = {}
+        self._decided: set[tuple[str, str]] = set()
 
     def order(self, task: Task, count: int, renderer: Renderer) -> list[int]:
         """Positions of a task's first `count` samples as they are drawn, clusters together."""
@@ -69,77 +79,73 @@ class SequentialStopping:
         """Leave an arm that gets no answers out of every decision."""
         if arm in self._arms:
             self._arms.remove(arm)
+        if arm == self._repeat:
+            self._repeat = None
 
     def done(self, arm: str, task: str) -> bool:
         """Whether an arm needs no more samples of a task; the baseline, when no other does."""
-        if arm == self.baseline:
+        if arm in (self.baseline, self._repeat):
             return all(self.done(other, task) for other in self._arms)
-        if (arm, task) not in self._decided:
-            differences = self._differences(arm, task)
-            if not differences:
-                return False
-            verdict, at = sequential_decision(
-                differences,
-                self._margin(task),
-                len(self._ids[task]),
-                self.question,
-                clusters=self._clusters[task],
-                confidence=self.settings.confidence,
-            )
-            if at is None:
-                return False
-            self._decided[arm, task] = verdict
-        return True
+        if (arm, task) in self._decided:
+            return True
+        self._catch_up()
+        decided = all(self._is_decided(d, task) for d in self._differences(arm, task))
+        if decided:
+            self._decided.add((arm, task))
+        return decided
 
     def record(self) -> StoppingRecord:
-        """For run.json: both questions for every arm and task that has answers."""
-        verdicts: dict[str, dict[str, JsonValue]] = {}
-        for arm in self._arms:
-            for task in self._ids:
-                differences = self._differences(arm, task)
-                if differences:
-                    states = sequential_verdicts(
-                        differences,
-                        self._margin(task),
-                        len(self._ids[task]),
-                        clusters=self._clusters[task],
-                        confidence=self.settings.confidence,
-                    )
-                    verdicts.setdefault(arm, {})[task] = {q: asdict(s) for q, s in states.items()}
+        """For run.json: the question, and how samples were drawn."""
         return StoppingRecord.parse(
             {
                 "question": self.question,
                 "look": self.look,
                 "seed": self.settings.seed,
                 "confidence": self.settings.confidence,
-                "verdicts": verdicts,
+                "order": self._ids,
+                "clusters": self._clusters,
             }
         )
 
-    def _margin(self, task: str) -> float:
-        return self.settings.margins.get(task, self.settings.margin)
+    def _is_decided(self, differences: Floats, task: str) -> bool:
+        if not len(differences):
+            return False
+        _, at = sequential_decision(
+            differences,
+            self.settings.margins.get(task, self.settings.margin),
+            len(self._ids[task]),
+            self.question,
+            clusters=self._clusters[task],
+            confidence=looking_confidence(self.settings.confidence),
+        )
+        return at is not None
 
-    def _differences(self, arm: str, task: str) -> list[float]:
-        """Arm minus baseline in the order drawn, up to the first sample that one of them lacks."""
-        self._catch_up()
-        ours, base = self._scores[arm], self._scores[self.baseline]
-        differences = []
-        for sample_id in self._ids.get(task, ()):
-            if sample_id not in ours or sample_id not in base:
-                break
-            differences.append(ours[sample_id] - base[sample_id])
-        return differences
+    def _differences(self, arm: str, task: str) -> Iterator[Floats]:
+        """Arm minus baseline, and minus its repeat, at both ends that unusable answers leave open.
+
+        In the order drawn, up to the first sample that one of them lacks.
+        """
+        ours = self._answers[arm]
+        for other in filter(None, (self.baseline, self._repeat)):
+            theirs = self._answers[other]
+            drawn = []
+            for name in self._ids.get(task, ()):
+                if name not in ours or name not in theirs:
+                    break
+                drawn.append((*ours[name], *theirs[name]))
+            a, no_a, b, no_b = np.array(drawn, dtype=np.float64).reshape(-1, 4).T
+            yield from difference_ends(a, b, no_a > 0, no_b > 0)
 
     def _catch_up(self) -> None:
         """Score what was answered since the last look."""
-        new = {arm: self._appended(arm) for arm in self._scores}
+        new = {arm: self._appended(arm) for arm in self._answers}
         if not any(new.values()):
             return
         items = self._store.read_items()
         for arm, rows in new.items():
             for row in rows:
                 score = score_row(items[row.sample_id], row, self._scoring)
-                self._scores[arm][row.sample_id] = score.score
+                self._answers[arm][row.sample_id] = (score.score, not is_usable(score.flags))
 
     def _appended(self, arm: str) -> list[SampleRow]:
         """Answers of an arm since the last look."""

@@ -43,6 +43,7 @@ class Metric:
             official script of LongBench does) instead of being refused.
         hub: name of the metric on model cards of the hub; None: ours.
         flags: what a report counts of an answer besides its score, from answer and mode.
+        chance: score that a random answer of the right form gets.
     """
 
     official: Scorer
@@ -50,6 +51,7 @@ class Metric:
     zero_without_references: bool = False
     hub: str | None = None
     flags: Flags = lambda *_: ()
+    chance: float = 0.0
 
 
 def plain(
@@ -58,13 +60,14 @@ def plain(
     *,
     hub: str | None = None,
     flags: Flags = lambda *_: (),
+    chance: float = 0.0,
 ) -> Metric:
     """A metric that looks at answer and references only; without `strict` both modes agree."""
 
     def lift(function: Plain) -> Scorer:
         return lambda prediction, references, _options: function(prediction, references)
 
-    return Metric(lift(official), lift(strict or official), hub=hub, flags=flags)
+    return Metric(lift(official), lift(strict or official), hub=hub, flags=flags, chance=chance)
 
 
 def best(function: Callable[[str, str], float]) -> Scorer:

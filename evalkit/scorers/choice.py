@@ -89,5 +89,6 @@ CHOICE = plain(
     lambda answer, references: max(official_choice(answer, r) for r in references),
     lambda answer, references: max(strict_choice(answer, r) for r in references),
     hub="accuracy",
+    chance=1 / len(LETTERS),
     flags=_flags,
 )

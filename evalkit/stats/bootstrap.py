@@ -6,36 +6,18 @@ haystack, within strata (tasks) whose means count equally in the macro average.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.inputs import (
-    Labels,
-    clusters_span_strata,
-    pair,
-    score_matrix,
-    split,
-)
+from evalkit.stats.design import Design, IntervalOptions
+from evalkit.stats.inputs import Labels, pair, score_matrix
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
-from evalkit.stats.macro_bootstrap import Choices, draw, results
-from evalkit.stats.result import SPANNING, PairedResult, join
+from evalkit.stats.macro_bootstrap import draw, results
+from evalkit.stats.result import SPANNING, ArmResults, PairedResult, join
 
 METHODS = ("bca", "percentile", "studentized")
-
-
-@dataclass(frozen=True, slots=True)
-class ArmResults:
-    """Results of several arms against one baseline, in the order of the arms.
-
-    Attributes:
-        overall: one per arm; over strata, the macro average. The baseline's own is all zeros.
-        strata: the same within every stratum, by label; empty when no strata were given.
-    """
-
-    overall: tuple[PairedResult, ...]
-    strata: dict[str, tuple[PairedResult, ...]]
 
 
 def paired_bootstrap(
@@ -72,29 +54,15 @@ def paired_bootstrap(
         EvalkitError: lengths differ, scores outside [0, 1] or not finite, unknown method, or a
             confidence or number of resamples out of range.
     """
-    return paired_bootstrap_arms(
-        pair(a, b),
-        0,
-        strata=strata,
-        clusters=clusters,
-        confidence=confidence,
-        n_resamples=n_resamples,
-        method=method,
-        seed=seed,
-    ).overall[1]
+    options = IntervalOptions(method, confidence, n_resamples, seed)
+    return paired_bootstrap_arms(pair(a, b), 0, Design(strata, clusters), options).overall[1]
 
 
 def paired_bootstrap_arms(
     scores: ArrayLike,
     baseline: int,
-    *,
-    strata: Labels | None = None,
-    clusters: Labels | None = None,
-    keys: Labels | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10000,
-    method: str = "bca",
-    seed: int = 0,
+    design: Design | None = None,
+    options: IntervalOptions | None = None,
 ) -> ArmResults:
     """`paired_bootstrap` of every arm against one, on one matrix of resamples.
 
@@ -104,51 +72,36 @@ def paired_bootstrap_arms(
     Args:
         scores: [arms, n] scores of the same samples, in [0, 1].
         baseline: row of the baseline.
-        keys: [n] sample ids; with them (or clusters) results do not depend on sample order.
+        design: grouping of the samples; default: none.
+        options: default: BCa, 95 %, 10,000 resamples, seed 0.
 
-    The other arguments and the errors are those of `paired_bootstrap`.
+    The errors are those of `paired_bootstrap`.
     """
+    design, options = design or Design(), options or IntervalOptions("bca")
     matrix = score_matrix(scores)
-    _check(confidence, n_resamples, method)
+    if options.method not in METHODS:
+        raise EvalkitError(f"method {options.method!r}: known are {', '.join(METHODS)}")
+    options.check()
     if not 0 <= baseline < len(matrix):
         raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    parts = split(matrix - matrix[baseline], strata, clusters, keys)
-    draws = [draw(part, n_resamples, method, seed) for part in parts]
-    choices = Choices(method, confidence, n_resamples)
-    overall = results(parts, draws, choices)
+    parts = design.split(matrix - matrix[baseline])
+    draws = [draw(part, options) for part in parts]
+    overall = results(parts, draws, options)
     by_label: dict[str, tuple[PairedResult, ...]] = {}
-    if strata is not None:
+    if design.strata is not None:
         for part, drawn in zip(parts, draws, strict=True):
-            by_label[part.label] = results([part], [drawn], choices)
-    if clusters_span_strata(strata, clusters):
+            by_label[part.label] = results([part], [drawn], options)
+    if design.spanning:
         overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in overall)
     return ArmResults(overall, by_label)
-
-
-def _check(confidence: float, n_resamples: int, method: str) -> None:
-    if method not in METHODS:
-        raise EvalkitError(f"method {method!r}: known are {', '.join(METHODS)}")
-    if not 0.0 < confidence < 1.0:
-        raise EvalkitError(f"confidence {confidence} must lie between 0 and 1")
-    if n_resamples < 1:
-        raise EvalkitError(f"n_resamples {n_resamples} must be at least 1")
 
 
 def _method(name: str) -> IntervalMethod:
     """`paired_bootstrap_arms` by one of its methods."""
 
     def arms(scores: PairedScores) -> ArmResults:
-        return paired_bootstrap_arms(
-            scores.matrix,
-            scores.baseline,
-            strata=scores.strata,
-            clusters=scores.clusters,
-            keys=scores.keys,
-            confidence=scores.confidence,
-            n_resamples=scores.n_resamples,
-            method=name,
-            seed=scores.seed,
-        )
+        options = replace(scores.options, method=name)
+        return paired_bootstrap_arms(scores.matrix, scores.baseline, scores.design, options)
 
     return IntervalMethod(arms, resamples=True)
 

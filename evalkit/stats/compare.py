@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.bootstrap import ArmResults
-from evalkit.stats.comparison import MACRO, Comparison, Options, Row
+from evalkit.stats.arm_decisions import arm_decisions
+from evalkit.stats.comparison import MACRO, REPEAT, Comparison, Options, Row
+from evalkit.stats.decision import Decision
+from evalkit.stats.design import Design, IntervalOptions
 from evalkit.stats.join import ArmScores, Table, common, table
-from evalkit.stats.methods import paired_arms
-from evalkit.stats.multiplicity import ADJUSTMENTS
-from evalkit.stats.verdict import UNDECIDED, check_margin, equivalent, judge
+from evalkit.stats.methods import METHODS, paired_arms
+from evalkit.stats.result import SPANNING, ArmResults, PairedResult
+from evalkit.stats.verdict import Verdict, check_margin
 
-FAMILIES = ("arms", "arms and tasks")
+FAMILIES = ("each", "all")
 
 
 def compare(
@@ -44,22 +46,22 @@ def compare(
         ids = common(base, other)
         groups.setdefault("\n".join(ids).encode(), (ids, []))[1].append(name)
     by_arm: dict[str, list[Row]] = {}
+    stopped = options.drawing is not None
     for ids, names in groups.values():
         results = _results(base.at(ids), [tables[name].at(ids) for name in names], options)
         for position, name in enumerate(names, start=1):
-            by_arm[name] = _rows(base, tables[name], ids, results, position)
-    rows = _adjusted([row for name in tables for row in by_arm[name]], options)
-    judged = [_judged(row, options) for row in rows]
+            by_arm[name] = _rows(base, tables[name], ids, results, position, stopped)
+    decisions = arm_decisions(base, tables, options)
+    rows = [row for name in tables for row in by_arm[name]]
+    judged = [_decided(row, decisions.get((row.arm, row.task)), options) for row in rows]
     return Comparison((*_baseline_rows(base), *judged), baseline, options.signature())
 
 
 def _check(arms: Mapping[str, ArmScores], baseline: str, options: Options) -> None:
     if baseline not in arms:
         raise EvalkitError(f"baseline {baseline!r} is not among the arms: {', '.join(arms)}")
-    if options.adjust not in ADJUSTMENTS:
-        raise EvalkitError(f"adjust {options.adjust!r}: known are {', '.join(ADJUSTMENTS)}")
-    if options.over not in FAMILIES:
-        raise EvalkitError(f"over {options.over!r}: known are {', '.join(FAMILIES)}")
+    if options.family not in FAMILIES:
+        raise EvalkitError(f"family {options.family!r}: known are {', '.join(FAMILIES)}")
     for margin in (options.margin, *options.margins.values()):
         check_margin(margin)
 
@@ -68,27 +70,33 @@ def _results(base: Table, others: Sequence[Table], options: Options) -> ArmResul
     return paired_arms(
         np.stack([base.scores, *(other.scores for other in others)]),
         0,
-        strata=base.tasks,
-        clusters=base.clusters,
-        confidence=options.confidence,
-        n_resamples=options.n_resamples,
-        method=options.method,
-        seed=options.seed,
+        Design(base.tasks, base.clusters),
+        IntervalOptions(options.method, options.confidence, options.n_resamples, options.seed),
     )
 
 
 def _rows(
-    base: Table, arm: Table, ids: NDArray[np.str_], results: ArmResults, position: int
+    base: Table,
+    arm: Table,
+    ids: NDArray[np.str_],
+    results: ArmResults,
+    position: int,
+    stopped: bool,
 ) -> list[Row]:
-    """The rows of one arm: every task that it or the baseline has, then the macro average."""
+    """The rows of one arm: every task that it or the baseline has, then the macro average.
+
+    Where arms are stopped when decided, samples that one of them lacks are no remark.
+    """
     ours, theirs = arm.at(ids), base.at(ids)
     rows = []
     for task in np.unique(np.concatenate([base.tasks, arm.tasks])).tolist():
         here = ours.tasks == task
         n = int(here.sum())
-        notes = _missing(base, arm, task, n)
+        notes = () if stopped and n else _missing(base, arm, task, n)
         if n == 0:
-            rows.append(Row(arm.name, task, None, None, 0, 0, verdict=UNDECIDED, notes=notes))
+            rows.append(
+                Row(arm.name, task, None, None, 0, 0, verdict=Verdict.WITHHELD, notes=notes)
+            )
             continue
         errors = int(ours.errors[here].sum())
         if errors == n:
@@ -136,31 +144,55 @@ def _baseline_rows(base: Table) -> list[Row]:
     return [*rows, Row(base.name, MACRO, score, score, len(base.ids), int(base.errors.sum()))]
 
 
-def _adjusted(rows: Sequence[Row], options: Options) -> list[Row]:
-    """Rows with p-values adjusted within their families."""
-    families: dict[str, list[int]] = {}
-    for position, row in enumerate(rows):
-        if row.result is not None:
-            together = options.over == "arms and tasks" and row.task != MACRO
-            families.setdefault("" if together else row.task, []).append(position)
-    result = list(rows)
-    for members in families.values():
-        p_values = [r.p_value for k in members if (r := rows[k].result) is not None]
-        for k, value in zip(members, ADJUSTMENTS[options.adjust](p_values), strict=True):
-            result[k] = replace(rows[k], p_adjusted=float(value))
-    return result
-
-
-def _judged(row: Row, options: Options) -> Row:
-    """A row with its verdict and the notes that go with it."""
+def _decided(row: Row, decision: Decision | None, options: Options) -> Row:
+    """A row with its verdict; the baseline's repeat has none."""
     if row.result is None:
         return row
-    margin = options.margins.get(row.task, options.margin)
-    floor = options.noise_floors.get(row.task, 0.0)
-    decided, note = judge(row.result, margin, floor)
-    notes = [*row.notes, *(text for text in (note, row.result.caution) if text)]
-    both = equivalent(row.result.low, row.result.high, margin)
-    return replace(row, verdict=decided, equivalent=both, notes=tuple(notes))
+    if decision is None:
+        return replace(row, verdict=REPEAT)
+    evidence = decision.evidence
+    low, high = sorted((evidence.low, evidence.high))  # sequences may cross, once in many runs
+    result, caution = row.result, row.result.caution or ""
+    notes = [str(reason) for reason in decision.reasons]
+    if evidence.method == "sequence":
+        result = _of_sequence(result, decision, (low, high), options.confidence)
+    elif METHODS[options.method].resamples and caution:
+        notes.append(caution)
+    elif SPANNING in caution:
+        notes.append(SPANNING)
+    return replace(
+        row,
+        result=result,
+        verdict=decision.verdict,
+        bound=(low, high),
+        equivalent=decision.verdict.acceptable and evidence.excludes_gain(decision.margin),
+        notes=(*row.notes, *notes),
+        decision=decision,
+    )
+
+
+def _of_sequence(
+    result: PairedResult, decision: Decision, ends: tuple[float, float], confidence: float
+) -> PairedResult:
+    """Difference, interval and p-value of a run that stops early: those of the sequence.
+
+    Where an arm was stopped the difference so far is drawn to the side that made it stop; the
+    middle of the sequence takes its place.
+    """
+    evidence = decision.evidence
+    views = evidence.against[0]
+    middle = (views.worst.mean + views.best.mean) / 2.0
+    return PairedResult(
+        delta=middle,
+        low=ends[0],
+        high=ends[1],
+        p_value=min(1.0, 2.0 * min(evidence.p_better, evidence.p_lower)),
+        n=result.n,
+        n_clusters=result.n_clusters,
+        method=evidence.method,
+        confidence=confidence,
+        n_differing=result.n_differing,
+    )
 
 
 def _mean(values: Sequence[float] | NDArray[np.float64]) -> float:

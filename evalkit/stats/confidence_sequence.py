@@ -26,6 +26,7 @@ from evalkit.stats.inputs import Floats
 PLUG_IN_TRUNCATION = 0.5
 AGRAPA_TRUNCATION = 0.9
 TINY = 1e-12
+GRID, GRIDS = 32, 3  # ends are found to 1 / 32^3
 
 
 def confidence_sequence(
@@ -64,6 +65,42 @@ def confidence_sequence(
     if size == len(d):
         low[-1] = high[-1] = math.fsum(d) / len(d)
     return low, high
+
+
+def sequence_ends(
+    differences: ArrayLike, *, size: int | None = None, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The last ends of `confidence_sequence`, found on ever finer grids: quicker and closer.
+
+    Takes the arguments and raises the errors of `confidence_sequence`.
+    """
+    d = checked(differences, size)
+    if size == len(d):
+        mean = math.fsum(d) / size
+        return mean, mean
+    x = (d + 1.0) / 2.0
+    return 2.0 * lower_end(x, size, confidence) - 1.0, 1.0 - 2.0 * lower_end(
+        1.0 - x, size, confidence
+    )
+
+
+def lower_end(x: Floats, size: int | None, confidence: float) -> float:
+    """Largest grid point below all means of x in [0, 1] that are not refuted from below.
+
+    Args:
+        x: [t] samples in [0, 1].
+        size: of the population drawn from without replacement, or None.
+        confidence: two-sided; the end is wrong with half of the rest.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(GRIDS):
+        means = np.linspace(low, high, GRID + 1)
+        alive = np.flatnonzero(np.isinf(first_refuted(x, means, size, confidence)))
+        first = int(alive[0]) if alive.size else GRID
+        if first == 0:
+            return low
+        low, high = float(means[first - 1]), float(means[first])
+    return low
 
 
 def first_refuted(x: Floats, means: Floats, size: int | None, confidence: float) -> Floats:

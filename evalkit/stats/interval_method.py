@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from evalkit.stats.inputs import Floats, Labels, Stratum, split
-
-if TYPE_CHECKING:
-    from evalkit.stats.bootstrap import ArmResults
+from evalkit.stats.design import Design, IntervalOptions
+from evalkit.stats.inputs import Floats, Stratum
+from evalkit.stats.result import ArmResults, PairedResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +17,33 @@ class PairedScores:
     Attributes:
         matrix: [arms, n] scores in [0, 1].
         baseline: row that the others are compared with.
-        strata: [n] task of each sample, or None.
-        clusters: [n] haystack of each sample, or None.
-        keys: [n] ids that make results independent of the order of the samples, or None.
-        confidence: nominal coverage of the two-sided interval.
-        n_resamples: for methods that draw resamples.
-        seed: of the resamples.
+        design: grouping of the samples.
+        options: confidence, resamples and seed; the method is the one that is asked.
     """
 
     matrix: Floats
     baseline: int
-    strata: Labels | None
-    clusters: Labels | None
-    keys: Labels | None
-    confidence: float
-    n_resamples: int
-    seed: int
+    design: Design
+    options: IntervalOptions
+
+    @property
+    def confidence(self) -> float:
+        """Nominal coverage of the two-sided interval."""
+        return self.options.confidence
 
     def parts(self) -> list[Stratum]:
         """Differences to the baseline, task by task; one part where there are no tasks."""
-        differences = self.matrix - self.matrix[self.baseline]
-        return split(differences, self.strata, self.clusters, self.keys)
+        return self.design.split(self.matrix - self.matrix[self.baseline])
+
+    def results(self, one: Callable[[int, Sequence[Stratum]], PairedResult]) -> ArmResults:
+        """Results of every arm, overall and by stratum, each made from an arm and its strata."""
+
+        def every(parts: Sequence[Stratum]) -> tuple[PairedResult, ...]:
+            return tuple(one(arm, parts) for arm in range(len(self.matrix)))
+
+        parts = self.parts()
+        by_task = self.design.strata is not None
+        return ArmResults(every(parts), {p.label: every([p]) for p in parts} if by_task else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class ArmScores:
             sample, their mean: the sample stays the unit, its spread holds both kinds of noise.
         clusters: haystack of every sample; ``""`` is a sample of its own. Empty: no clusters.
         errors: whether the generation failed. Empty: none did.
+        unusable: whether the answer is no evidence of quality (it failed, or was cut before it
+            came): verdicts count it at its worst and at its best. Empty: the failed ones.
     """
 
     ids: Sequence[str]
@@ -30,6 +32,7 @@ class ArmScores:
     scores: Sequence[float]
     clusters: Sequence[str] = ()
     errors: Sequence[bool] = ()
+    unusable: Sequence[bool] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Table:
         ids, tasks, clusters: [n] strings; a sample without a cluster has its id as cluster.
         scores: [n] in [0, 1].
         errors: [n] whether the generation failed.
+        unusable: [n] whether the answer is no evidence.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Table:
     clusters: NDArray[np.str_]
     scores: Floats
     errors: NDArray[np.bool_]
+    unusable: NDArray[np.bool_]
 
     def at(self, ids: NDArray[np.str_]) -> Table:
         """The rows of the given ids, all of which must be there."""
@@ -60,6 +65,7 @@ class Table:
             self.clusters[rows],
             self.scores[rows],
             self.errors[rows],
+            self.unusable[rows],
         )
 
 
@@ -74,7 +80,7 @@ def table(name: str, arm: ArmScores) -> Table:
     if n == 0:
         raise EvalkitError(f"arm {name!r} has no scored samples")
     columns = {"tasks": arm.tasks, "scores": arm.scores}
-    optional = {"clusters": arm.clusters, "errors": arm.errors}
+    optional = {"clusters": arm.clusters, "errors": arm.errors, "unusable": arm.unusable}
     columns |= {key: value for key, value in optional.items() if len(value)}
     for key, value in columns.items():
         if len(value) != n:
@@ -92,8 +98,9 @@ def table(name: str, arm: ArmScores) -> Table:
         raise EvalkitError(f"arm {name!r}: score {scores[bad[0]]} of {where} is not in [0, 1]")
     clusters = np.array(arm.clusters if len(arm.clusters) else [""] * n, dtype=np.str_)[order]
     errors = np.array(arm.errors if len(arm.errors) else [False] * n, dtype=np.bool_)[order]
+    unusable = np.array(arm.unusable, dtype=np.bool_)[order] if len(arm.unusable) else errors
     tasks = np.array(arm.tasks, dtype=np.str_)[order]
-    return Table(name, ids, tasks, _own_cluster(clusters, ids), scores, errors)
+    return Table(name, ids, tasks, _own_cluster(clusters, ids), scores, errors, unusable)
 
 
 def common(base: Table, arm: Table) -> NDArray[np.str_]:

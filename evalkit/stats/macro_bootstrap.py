@@ -9,18 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evalkit.stats.bootstrap_endpoints import Replicates, acceleration, interval, p_below, two_sided
+from evalkit.stats.design import IntervalOptions
 from evalkit.stats.inputs import Floats, Stratum
 from evalkit.stats.resample import DECIMALS, resample, stream
 from evalkit.stats.result import PairedResult, caution, differing
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Choices of the interval: method, nominal coverage, number of resamples."""
-
-    method: str
-    confidence: float
-    n_resamples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +41,16 @@ class Pooled:
     variance: Floats
 
 
-def draw(part: Stratum, n_resamples: int, method: str, seed: int) -> Draw:
+def draw(part: Stratum, options: IntervalOptions) -> Draw:
     """Resample one stratum; nothing is drawn where no difference varies."""
     influence = part.units.influence()
     if not influence.any():
         return Draw(None, None, influence)
     drawn = resample(
-        part.units, n_resamples, stream(seed, part.label), variances=method == "studentized"
+        part.units,
+        options.n_resamples,
+        stream(options.seed, part.label),
+        variances=options.method == "studentized",
     )
     still = ~influence.any(axis=1)  # as exact as where no arm varies
     drawn.means[:, still] = part.units.delta[still]
@@ -63,12 +58,12 @@ def draw(part: Stratum, n_resamples: int, method: str, seed: int) -> Draw:
 
 
 def results(
-    parts: Sequence[Stratum], draws: Sequence[Draw], choices: Choices
+    parts: Sequence[Stratum], draws: Sequence[Draw], options: IntervalOptions
 ) -> tuple[PairedResult, ...]:
     """One result per arm for the unweighted mean over the given strata."""
     weight = 1.0 / len(parts)
     arms = len(parts[0].units.delta)
-    theta = np.zeros((choices.n_resamples, arms))
+    theta = np.zeros((options.n_resamples, arms))
     variance = np.zeros_like(theta)
     for part, draw in zip(parts, draws, strict=True):
         theta += weight * (part.units.delta if draw.means is None else draw.means)
@@ -80,10 +75,10 @@ def results(
         np.ascontiguousarray(np.round(theta, DECIMALS).T),
         np.ascontiguousarray(variance.T),
     )
-    return tuple(_result(arm, pooled, choices) for arm in range(arms))
+    return tuple(_result(arm, pooled, options) for arm in range(arms))
 
 
-def _result(arm: int, pooled: Pooled, choices: Choices) -> PairedResult:
+def _result(arm: int, pooled: Pooled, options: IntervalOptions) -> PairedResult:
     parts = pooled.parts
     delta = math.fsum(part.units.delta[arm] for part in parts) / len(parts)
     units = sum(part.units.count for part in parts)
@@ -93,13 +88,13 @@ def _result(arm: int, pooled: Pooled, choices: Choices) -> PairedResult:
     up = math.fsum(1.0 - d for d in lone) / len(parts)
     varies = [bool(values[arm].any()) for values in pooled.influences]
     if any(varies):
-        replicates = _replicates(arm, pooled, choices.method)
-        low, high = interval(replicates, choices.confidence)
+        replicates = _replicates(arm, pooled, options.method)
+        low, high = interval(replicates, options.confidence)
         tails = p_below(replicates, down), p_below(replicates.mirrored(), up)
-        p_value = two_sided(*tails, choices.n_resamples)
+        p_value = two_sided(*tails, options.n_resamples)
     else:
         low = high = delta
-        p_value = _p_without_spread(delta - down, delta + up, units, choices.n_resamples)
+        p_value = _p_without_spread(delta - down, delta + up, units, options.n_resamples)
     return PairedResult(
         delta=delta,
         low=-1.0 if len(lone) == len(parts) else max(-1.0, low - down),
@@ -107,8 +102,8 @@ def _result(arm: int, pooled: Pooled, choices: Choices) -> PairedResult:
         p_value=p_value,
         n=sum(part.units.n for part in parts),
         n_clusters=units,
-        method=choices.method,
-        confidence=choices.confidence,
+        method=options.method,
+        confidence=options.confidence,
         caution=caution(parts, varies, bootstrap=True),
         n_differing=differing(arm, parts),
     )

@@ -1,4 +1,4 @@
-"""Paired differences by any method, and the method that the coverage table supports."""
+"""Paired differences by any method, and the method of the table beside a verdict."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from numpy.typing import ArrayLike
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import Registry
-from evalkit.stats.bootstrap import ArmResults
-from evalkit.stats.closed_form_intervals import critical_z
-from evalkit.stats.inputs import (
-    Labels,
-    Stratum,
-    clusters_span_strata,
-    pair,
-    score_matrix,
-)
+from evalkit.stats.design import Design, IntervalOptions
+from evalkit.stats.inputs import Labels, Stratum, pair, score_matrix
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
-from evalkit.stats.result import SPANNING, PairedResult, join
-from evalkit.stats.score_interval import closed_form_arms
+from evalkit.stats.one_sided import bound_result, is_clustered, is_right_wrong, valid_test
+from evalkit.stats.result import SPANNING, ArmResults, PairedResult, join
+from evalkit.stats.score_interval import closed_form
+from evalkit.stats.trinomial import PairedCounts
 
 METHODS = Registry(
     "interval method",
@@ -29,37 +24,14 @@ METHODS = Registry(
         "auto": "evalkit.stats.methods:AUTO",
         "score": "evalkit.stats.score_interval:SCORE",
         "t": "evalkit.stats.score_interval:T",
+        "exact": "evalkit.stats.one_sided:EXACT",
+        "gaffke": "evalkit.stats.one_sided:GAFFKE",
         "newcombe": "evalkit.stats.newcombe:NEWCOMBE",
         "percentile": "evalkit.stats.bootstrap:PERCENTILE",
         "bca": "evalkit.stats.bootstrap:BCA",
         "studentized": "evalkit.stats.bootstrap:STUDENTIZED",
     },
 )
-
-# What docs/statistics.md's coverage table supports, by situation.
-DEFAULT_METHODS = {
-    "right/wrong scores": "score",
-    "graded scores": "score",
-    "clusters": "score",
-    "macro average": "score",
-}
-
-
-def default_method(situation: str) -> str:
-    """The method that the coverage table in docs/statistics.md supports for a situation.
-
-    Args:
-        situation: ``"right/wrong scores"``, ``"graded scores"``, ``"clusters"`` (samples share
-            haystacks) or ``"macro average"``.
-
-    Raises:
-        EvalkitError: another situation.
-    """
-    try:
-        return DEFAULT_METHODS[situation]
-    except KeyError:
-        known = ", ".join(DEFAULT_METHODS)
-        raise EvalkitError(f"situation {situation!r}: known are {known}") from None
 
 
 def paired_difference(
@@ -76,72 +48,57 @@ def paired_difference(
     """Interval and p-value of mean(a) - mean(b), as `paired_bootstrap` but by any method.
 
     Args:
-        method: a name of `METHODS`; ``"auto"`` takes `default_method`, ``"newcombe"`` only
+        method: a name of `METHODS`; ``"auto"`` takes `table_method`, ``"newcombe"`` only
             right/wrong scores without clusters.
 
     The other arguments and the errors are those of `paired_bootstrap`.
     """
-    return paired_arms(
-        pair(a, b),
-        0,
-        strata=strata,
-        clusters=clusters,
-        confidence=confidence,
-        n_resamples=n_resamples,
-        method=method,
-        seed=seed,
-    ).overall[1]
+    options = IntervalOptions(method, confidence, n_resamples, seed)
+    return paired_arms(pair(a, b), 0, Design(strata, clusters), options).overall[1]
 
 
 def paired_arms(
     scores: ArrayLike,
     baseline: int,
-    *,
-    strata: Labels | None = None,
-    clusters: Labels | None = None,
-    keys: Labels | None = None,
-    confidence: float = 0.95,
-    n_resamples: int = 10000,
-    method: str = "auto",
-    seed: int = 0,
+    design: Design | None = None,
+    options: IntervalOptions | None = None,
 ) -> ArmResults:
     """`paired_difference` of every arm against one; see `paired_bootstrap_arms`."""
-    chosen = METHODS[method]
-    critical_z(confidence)
+    design, options = design or Design(), options or IntervalOptions()
+    chosen = METHODS[options.method]
+    options.check()
     matrix = score_matrix(scores)
     if not 0 <= baseline < len(matrix):
         raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    results = chosen.arms(
-        PairedScores(
-            matrix,
-            baseline,
-            strata=strata,
-            clusters=clusters,
-            keys=keys,
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-        )
-    )
-    if clusters_span_strata(strata, clusters):
-        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in results.overall)
-        return replace(results, overall=overall)
-    return results
+    found = chosen.arms(PairedScores(matrix, baseline, design, options))
+    if design.spanning:
+        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in found.overall)
+        return replace(found, overall=overall)
+    return found
 
 
-def situation(arm: int, parts: Sequence[Stratum]) -> str:
-    """The situation of one arm over some strata, a key of `DEFAULT_METHODS`."""
-    if any(part.units.clustered for part in parts):
-        return "clusters"
-    if len(parts) > 1:
-        return "macro average"
-    units = parts[0].units
-    steps = abs(units.gains[arm] + units.losses[arm] - units.squares[arm])
-    return "right/wrong scores" if steps < 1e-12 else "graded scores"
+def table_method(arm: int, parts: Sequence[Stratum]) -> str:
+    """The interval of the table beside verdicts that rest on bounds.
+
+    For right/wrong scores the bounds themselves, but for macro averages of unequal tasks, and for
+    graded scores, the score interval: it says what losses of the kinds seen allow.
+    """
+    if not is_right_wrong(parts, arm):
+        return "score"
+    if isinstance(valid_test(parts, arm), PairedCounts):
+        return "exact"
+    return "gaffke" if is_clustered(parts) else "score"
 
 
-AUTO = IntervalMethod(
-    lambda scores: closed_form_arms(
-        scores, lambda arm, parts: default_method(situation(arm, parts))
-    )
-)
+def _beside_bounds(scores: PairedScores) -> ArmResults:
+    spanning = scores.design.spanning
+
+    def one(arm: int, parts: Sequence[Stratum]) -> PairedResult:
+        name = "score" if spanning and len(parts) > 1 else table_method(arm, parts)
+        make = closed_form if name == "score" else bound_result
+        return make(arm, parts, name, scores.confidence)
+
+    return scores.results(one)
+
+
+AUTO = IntervalMethod(_beside_bounds)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, newcombe_paired
 from evalkit.stats.inputs import Floats, Stratum
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
-from evalkit.stats.result import PairedResult, caution, differing
+from evalkit.stats.result import ArmResults, PairedResult, caution, differing
 
 Counts = tuple[int, int, int, int]
 
@@ -27,7 +26,7 @@ def newcombe_arms(scores: PairedScores) -> ArmResults:
     Raises:
         EvalkitError: a score is not 0 or 1, or samples are clustered.
     """
-    matrix, baseline, strata = scores.matrix, scores.baseline, scores.strata
+    matrix, baseline, strata = scores.matrix, scores.baseline, scores.design.strata
     parts, confidence = scores.parts(), scores.confidence
     if not np.isin(matrix, (0.0, 1.0)).all():
         raise EvalkitError("method 'newcombe' takes scores of 0 and 1 only")

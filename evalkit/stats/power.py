@@ -9,7 +9,7 @@ what decides the margin when no sample differs at all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numpy.typing import ArrayLike
 
@@ -33,6 +33,7 @@ class Spread:
         square: E d^2.
         design: design effect of shared haystacks, 1 without.
         pilot: pairs of samples this was measured on, 0 if assumed.
+        cluster_size: samples per haystack.
     """
 
     gain: float
@@ -40,6 +41,7 @@ class Spread:
     square: float
     design: float = 1.0
     pilot: int = 0
+    cluster_size: float = 1.0
 
     @property
     def delta(self) -> float:
@@ -60,7 +62,7 @@ class Spread:
         change = max(self.gain + self.loss, abs(delta))
         size = self.square / (self.gain + self.loss) if self.gain + self.loss > 0.0 else 1.0
         gain, loss = (change + delta) / 2, (change - delta) / 2
-        return Spread(gain, loss, change * size, self.design, self.pilot)
+        return replace(self, gain=gain, loss=loss, square=change * size)
 
 
 def spread_of(a: ArrayLike, b: ArrayLike, *, clusters: Labels | None = None) -> Spread:
@@ -88,6 +90,7 @@ def spread_of(a: ArrayLike, b: ArrayLike, *, clusters: Labels | None = None) -> 
         float(units.squares[0]) / n,
         design,
         n,
+        n / units.count,
     )
 
 
@@ -160,37 +163,6 @@ def power_of(
     if truth <= 0.0:
         return 1.0 if excess > 0.0 else 0.0
     return NORMAL.cdf(excess / math.sqrt(truth))
-
-
-def smallest_effect(
-    n: int, spread: Spread, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest true loss that n samples show to be a loss (interval below 0) with the power.
-
-    Solved by bisection over `power_of` with margin 0; 1.0 where not even a total loss is enough.
-    """
-    check_power(power)
-    low, high = 0.0, 1.0
-    if power_of(n, 0.0, spread, delta=-1.0, confidence=confidence) < power:
-        return 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        enough = power_of(n, 0.0, spread, delta=-middle, confidence=confidence) >= power
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
-def smallest_margin(
-    n: int, spread: Spread, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest margin that n samples decide with the power if the arms are really equal."""
-    check_power(power)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        enough = power_of(n, middle, spread, confidence=confidence) >= power
-        low, high = (low, middle) if enough else (middle, high)
-    return high
 
 
 def check_power(power: float) -> None:

@@ -9,7 +9,6 @@ from evalkit.stats.inputs import Stratum
 
 SPANNING = "clusters span tasks: the macro interval treats tasks as independent"
 FEW_UNITS = 20  # below this many degrees of freedom a bootstrap interval is too narrow
-FEW_CLUSTERS = 8  # below this the closed forms miss their nominal coverage, mostly above it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,19 @@ class PairedResult:
     n_differing: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ArmResults:
+    """Results of several arms against one baseline, in the order of the arms.
+
+    Attributes:
+        overall: one per arm; over strata, the macro average. The baseline's own is all zeros.
+        strata: the same within every stratum, by label; empty when no strata were given.
+    """
+
+    overall: tuple[PairedResult, ...]
+    strata: dict[str, tuple[PairedResult, ...]]
+
+
 def differing(arm: int, parts: Sequence[Stratum]) -> int:
     """Pairs of one arm whose scores differ."""
     return int(sum(part.units.differing[arm] for part in parts))
@@ -70,8 +82,6 @@ def caution(parts: Sequence[Stratum], varies: Sequence[bool], *, bootstrap: bool
         )
     elif bootstrap and 0 < degrees < FEW_UNITS:
         notes.append(f"only {units} {noun}: a bootstrap interval is too narrow")
-    elif 0 < degrees < FEW_CLUSTERS and noun == "clusters":
-        notes.append(f"only {units} clusters: nominal 95 % covers 94 to 99 % (measured)")
     return "; ".join(notes) or None
 
 

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evalkit.core.errors import EvalkitError
-from evalkit.stats.closed_form_intervals import NORMAL, critical_z
+from evalkit.stats.closed_form_intervals import critical_z
 from evalkit.stats.comparison import MACRO
-from evalkit.stats.power import (
-    Spread,
-    check_power,
-    power_of,
-    samples_needed,
-    smallest_effect,
-    smallest_margin,
+from evalkit.stats.power import Spread, check_power
+from evalkit.stats.verdict_power import (
+    Plan,
+    growth_needed,
+    haystacks_for,
+    least_effect,
+    least_margin,
+    undecidable_below,
+    verdict_power,
 )
 
 SMALL_PILOT = 30
@@ -74,75 +75,59 @@ def power_table(
 ) -> list[PowerRow]:
     """One `PowerRow` per benchmark, in the order given, and one for the macro average.
 
-    The macro row uses the normal approximation: its variance is sum_k sd_k^2 / n_k / K^2.
+    The rows are about the verdicts that rest on bounds (`evalkit.stats.verdict_power`).
 
     Raises:
         EvalkitError: no benchmark, no planned n for one, n < 1, or margin or power out of range.
     """
     check_power(power)
-    if not spreads:
-        raise EvalkitError("no benchmark to plan for")
+    plan = Plan(spreads, planned)
     rows = []
-    for task, spread in spreads.items():
-        n = planned.get(task, 0)
-        if n < 1:
-            raise EvalkitError(f"{task}: no samples planned")
-        rows.append(_row(task, n, spread, margin, power, confidence))
-    return [*rows, _macro(spreads, planned, margin, power, confidence)]
+    for task, spread in plan.spreads.items():
+        alone = Plan({task: spread}, {task: plan.samples[task]})
+        notes = [_pilot_caution(spread), _haystack_caution(alone, task, margin, confidence)]
+        caution = "; ".join(note for note in notes if note) or None
+        rows.append(_row(task, alone, margin, power, confidence, caution))
+    return [*rows, _row(MACRO, plan, margin, power, confidence, None)]
+
+
+def _pilot_caution(spread: Spread) -> str | None:
+    if 0 < spread.pilot < SMALL_PILOT:
+        return f"pilot of {spread.pilot} samples: its spread is uncertain by a factor of two"
+    if spread.pilot and spread.gain + spread.loss == 0.0:
+        return "no sample of the pilot differs: the least n that could decide is shown"
+    return None
+
+
+def _haystack_caution(plan: Plan, task: str, margin: float, confidence: float) -> str | None:
+    if not plan.clustered:
+        return None
+    count = math.floor(plan.haystacks(task) + 1e-9)
+    least = undecidable_below(count, confidence)
+    note = f"{count} haystacks decide no margin below {100 * least:.2g} points"
+    if 0.0 < margin < least:
+        needed = haystacks_for(margin, confidence)
+        note += f", however many samples they hold: {100 * margin:.2g} needs {needed:,} of them"
+    return note
 
 
 def _row(
-    task: str, n: int, spread: Spread, margin: float, power: float, confidence: float
+    task: str, plan: Plan, margin: float, power: float, confidence: float, caution: str | None
 ) -> PowerRow:
+    n = sum(plan.samples[name] for name in plan.spreads)
     needed = None
     if margin > 0.0:
-        needed = samples_needed(margin, spread, power=power, confidence=confidence)
-    caution = None
-    if 0 < spread.pilot < SMALL_PILOT:
-        caution = f"pilot of {spread.pilot} samples: its spread is uncertain by a factor of two"
-    elif spread.pilot and spread.gain + spread.loss == 0.0:
-        caution = "no sample of the pilot differs: the least n that could decide is shown"
+        factor = growth_needed(plan, margin, power=power, confidence=confidence)
+        grown = plan.grown(factor) if math.isfinite(factor) else None
+        needed = None if grown is None else sum(grown.samples[name] for name in plan.spreads)
     return PowerRow(
         task=task,
         planned=n,
         needed=needed,
-        power=power_of(n, margin, spread, confidence=confidence),
-        effect=smallest_effect(n, spread, power=power, confidence=confidence),
-        margin=smallest_margin(n, spread, power=power, confidence=confidence),
-        step=1.0 / n,
-        noise=critical_z(confidence) * spread.sd / math.sqrt(n),
+        power=verdict_power(plan, margin, confidence=confidence),
+        effect=least_effect(plan, power=power, confidence=confidence),
+        margin=least_margin(plan, power=power, confidence=confidence),
+        step=1.0 / max(plan.samples[name] for name in plan.spreads) / len(plan.spreads),
+        noise=critical_z(confidence) * plan.standard_error,
         caution=caution,
     )
-
-
-def _macro(
-    spreads: Mapping[str, Spread],
-    planned: Mapping[str, int],
-    margin: float,
-    power: float,
-    confidence: float,
-) -> PowerRow:
-    tasks = len(spreads)
-    variance = math.fsum(s.sd**2 / planned[task] for task, s in spreads.items()) / tasks**2
-    se = math.sqrt(variance)
-    z_a, z_b = critical_z(confidence), NORMAL.inv_cdf(power)
-    n = sum(planned[task] for task in spreads)
-    return PowerRow(
-        task=MACRO,
-        planned=n,
-        needed=_macro_needed(n, se, margin, power, confidence),
-        power=NORMAL.cdf(margin / se - z_a) if se > 0.0 else 1.0,
-        effect=min(1.0, (z_a + z_b) * se),
-        margin=min(1.0, (z_a + z_b) * se),
-        step=1.0 / max(planned[task] for task in spreads) / tasks,
-        noise=z_a * se,
-    )
-
-
-def _macro_needed(n: int, se: float, margin: float, power: float, confidence: float) -> int | None:
-    """All planned numbers scaled alike; never fewer than what decides where no sample differs."""
-    if margin <= 0.0:
-        return None
-    z = critical_z(confidence) + NORMAL.inv_cdf(power)
-    least = samples_needed(margin, Spread(0.0, 0.0, 0.0), power=power, confidence=confidence)
-    return max(least, math.ceil(n * (z * se / margin) ** 2))

@@ -19,15 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from evalkit.stats.bootstrap import ArmResults
 from evalkit.stats.closed_form_intervals import NORMAL, critical_z, tango_end, tango_score
 from evalkit.stats.inputs import Stratum
 from evalkit.stats.interval_method import IntervalMethod, PairedScores
 from evalkit.stats.moments import Moments, moments
-from evalkit.stats.result import PairedResult, caution, differing, join
+from evalkit.stats.result import ArmResults, PairedResult, caution, differing
 
 LEAST_P = 1e-16
-FEW_DIFFERENCES = 5  # below so many the coverage table shows more than nominal coverage
 
 
 def closed_form(arm: int, parts: Sequence[Stratum], method: str, confidence: float) -> PairedResult:
@@ -52,7 +50,7 @@ def closed_form(arm: int, parts: Sequence[Stratum], method: str, confidence: flo
         method=method,
         confidence=confidence,
         n_differing=differing(arm, parts),
-        caution=join([caution(parts, varies, bootstrap=False), _few(m, method, confidence)]),
+        caution=caution(parts, varies, bootstrap=False),
     )
 
 
@@ -60,22 +58,9 @@ def closed_form_arms(
     scores: PairedScores, choose: Callable[[int, Sequence[Stratum]], str]
 ) -> ArmResults:
     """`closed_form` of every arm, overall and by stratum, by the method that is chosen for each."""
-
-    def results(parts: Sequence[Stratum]) -> tuple[PairedResult, ...]:
-        return tuple(
-            closed_form(arm, parts, choose(arm, parts), scores.confidence)
-            for arm in range(len(scores.matrix))
-        )
-
-    parts = scores.parts()
-    by_task = {part.label: results([part]) for part in parts} if scores.strata is not None else {}
-    return ArmResults(results(parts), by_task)
-
-
-def _few(m: Moments | None, method: str, confidence: float) -> str | None:
-    if m is None or method != "score" or not 0.0 < m.x + m.y < FEW_DIFFERENCES:
-        return None  # where none differs, another caution says how many still may
-    return f"few samples differ: the interval covers more than {confidence:.0%}"
+    return scores.results(
+        lambda arm, parts: closed_form(arm, parts, choose(arm, parts), scores.confidence)
+    )
 
 
 def score_lower(m: Moments, confidence: float) -> float:

@@ -11,46 +11,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats.confidence_sequence import checked, confidence_sequence, first_refuted
+from evalkit.stats.confidence_sequence import checked, first_refuted
 from evalkit.stats.inputs import Floats
-from evalkit.stats.verdict import NO_WORSE, UNDECIDED, WORSE, check_margin, verdict
+from evalkit.stats.verdict import Verdict, check_margin
 
 QUESTIONS = {
     "benchmark": "what would the whole benchmark say?",
     "tasks": "is the arm no worse on such tasks?",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SequentialVerdict:
-    """The state of one question after some samples.
-
-    Attributes:
-        question: ``"benchmark"`` or ``"tasks"``, a key of `QUESTIONS`.
-        verdict: ``"no worse"``, ``"worse"`` or ``"undecided"``; once decided it stays, but for
-            ``"benchmark"`` the whole benchmark has the last word when all of it is drawn.
-        decided_at: samples drawn when it was decided, or None.
-        n: samples drawn.
-        size: samples in the benchmark.
-        delta: mean difference so far.
-        low: lower end of the confidence sequence now.
-        high: upper end.
-    """
-
-    question: str
-    verdict: str
-    decided_at: int | None
-    n: int
-    size: int
-    delta: float
-    low: float
-    high: float
 
 
 def sampling_order(
@@ -77,59 +50,6 @@ def sampling_order(
     return sorted(range(len(ids)), key=lambda k: keys[k])
 
 
-def sequential_verdicts(
-    differences: ArrayLike,
-    margin: float,
-    size: int,
-    *,
-    clusters: Sequence[str] | None = None,
-    confidence: float = 0.95,
-) -> dict[str, SequentialVerdict]:
-    """Both questions after the samples drawn so far; call it after every batch or at every look.
-
-    Each wrong verdict has probability (1 - confidence) / 2 at most over all looks together,
-    whatever the rule by which one stops.
-
-    Args:
-        differences: [t] paired differences (arm minus baseline) in the order of `sampling_order`.
-        margin: largest tolerable loss, in score units.
-        size: samples in the whole benchmark.
-        clusters: [size] cluster of every sample in the same order (`""` for none). Clusters are
-            the units then: only complete ones count, and a cluster's difference weighs as many
-            samples as it has.
-        confidence: two-sided.
-
-    Returns:
-        question -> state, for ``"benchmark"`` and ``"tasks"``.
-
-    Raises:
-        EvalkitError: margin out of range, differences outside [-1, 1] or more than `size`.
-    """
-    check_margin(margin)
-    d = checked(differences, size)
-    values, ends, bound, units = _units(d, size, clusters)
-    found = {}
-    for question in QUESTIONS:
-        population = units if question == "benchmark" else None
-        low, high = -1.0, 1.0
-        decided, at = UNDECIDED, None
-        if len(values):
-            decided, at = _decide(values, -margin / bound, population, confidence)
-            lows, highs = confidence_sequence(values, size=population, confidence=confidence)
-            low, high = max(-1.0, bound * float(lows[-1])), min(1.0, bound * float(highs[-1]))
-        count = None if at is None else int(ends[at])
-        delta = math.fsum(d) / len(d)
-        if question == "benchmark" and len(d) == size:  # nothing is left to infer
-            low = high = delta
-            known = verdict(delta, delta, margin)
-            if known != decided:
-                decided, count = known, None if known == UNDECIDED else size
-        found[question] = SequentialVerdict(
-            question, decided, count, len(d), size, delta, low, high
-        )
-    return found
-
-
 def sequential_decision(
     differences: ArrayLike,
     margin: float,
@@ -138,17 +58,33 @@ def sequential_decision(
     *,
     clusters: Sequence[str] | None = None,
     confidence: float = 0.95,
-) -> tuple[str, int | None]:
-    """Verdict on one question and the sample at which it fell, without the interval: quick.
+) -> tuple[Verdict, int | None]:
+    """Verdict on one question and the sample at which it fell; call it at every look.
 
-    Agrees with `sequential_verdicts`, whose arguments and errors these are, before the whole
-    benchmark is drawn.
+    Each wrong verdict has probability (1 - confidence) / 2 at most over all looks together,
+    whatever the rule by which one stops. Interval and p-value: `evalkit.stats.sequential_test`.
+
+    Args:
+        differences: [t] paired differences (arm minus baseline) in the order of `sampling_order`.
+        margin: largest tolerable loss, in score units.
+        size: samples in the whole benchmark.
+        question: a key of `QUESTIONS`.
+        clusters: [size] cluster of every sample in the same order (`""` for none). Clusters are
+            the units then: only complete ones count, and a cluster's difference weighs as many
+            samples as it has.
+        confidence: two-sided.
+
+    Returns:
+        ``"no worse"``, ``"worse"`` or ``"undecided"``, and the samples drawn when it fell, or None.
+
+    Raises:
+        EvalkitError: margin out of range, differences outside [-1, 1] or more than `size`.
     """
     check_margin(margin)
     d = checked(differences, size)
-    values, ends, bound, units = _units(d, size, clusters)
+    values, ends, bound, units = complete_units(d, size, clusters)
     if not len(values):
-        return UNDECIDED, None
+        return Verdict.UNDECIDED, None
     population = units if question == "benchmark" else None
     decided, at = _decide(values, -margin / bound, population, confidence)
     return decided, None if at is None else int(ends[at])
@@ -156,17 +92,17 @@ def sequential_decision(
 
 def _decide(
     values: Floats, null: float, population: int | None, confidence: float
-) -> tuple[str, int | None]:
+) -> tuple[Verdict, int | None]:
     """Verdict against a mean of `null` and the unit at which it fell."""
     x, mean = (values + 1.0) / 2.0, np.array([(null + 1.0) / 2.0])
     above = float(first_refuted(x, mean, population, confidence)[0])
     below = float(first_refuted(1.0 - x, 1.0 - mean, population, confidence)[0])
     if above == below:  # only where neither is reached
-        return UNDECIDED, None
-    return (NO_WORSE, int(above)) if above < below else (WORSE, int(below))
+        return Verdict.UNDECIDED, None
+    return (Verdict.NO_WORSE, int(above)) if above < below else (Verdict.WORSE, int(below))
 
 
-def _units(
+def complete_units(
     d: Floats, size: int, clusters: Sequence[str] | None
 ) -> tuple[Floats, Floats, float, int]:
     """Values of complete units in [-1, 1], samples drawn at their ends, their scale, units in all.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.kinds import C, Kind
@@ -41,6 +41,16 @@ class Task(Protocol):
 
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index` (0-based); raises EvalkitError when the setting is impossible."""
+        ...
+
+
+@runtime_checkable
+class SharedHaystacks(Protocol):
+    """A task that knows beforehand how many haystacks its samples share."""
+
+    @property
+    def shared_haystacks(self) -> int | None:
+        """Different haystacks of the whole task; None where every sample has its own."""
         ...
 
 

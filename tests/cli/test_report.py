@@ -30,7 +30,7 @@ def test_public_export_holds_no_text_and_no_host(tmp_path):
     assert arm["model"] == "tiny-dsa"
     assert arm["schedule"]["pattern"] == "FSSSFSSS"
     assert arm["counts"] == {"error": 1}
-    assert {row["method"] for row in evidence["rows"]} == {None, "score"}
+    assert {row["method"] for row in evidence["rows"]} == {None, "exact"}
 
 
 def test_plots_and_page(tmp_path, capsys):
@@ -88,12 +88,18 @@ def test_every_count_is_told_even_where_it_is_zero(tmp_path, capsys):
 
 def test_another_margin_needs_no_new_run(tmp_path, capsys):
     make(tmp_path, tasks=("vt@4096",), arms=ARMS[:4])
-    assert evalkit("compare", tmp_path, "--set", "margin=0.9") == 0
+    assert evalkit("compare", tmp_path, "--set", "margin=0.2") == 0
     found = json.loads((tmp_path / "compare.json").read_text())
-    assert found["settings"]["margin"] == 0.9
-    assert found["rows"][-1]["verdict"] == "no worse"
-    assert evalkit("report", tmp_path, "--no-plots", "--set", "margin=0.9") == 0
-    assert "by a margin of 90 points" in (tmp_path / "report.html").read_text()
+    assert found["settings"]["margin"] == 0.2
+    words = {row["arm"]: row["verdict"] for row in found["rows"] if row["task"] == "macro"}
+    assert words == {
+        "baseline": "baseline",
+        "again": "repeat",
+        "IndexCache 1/2": "no worse",
+        "IndexCache 1/4": "worse",
+    }
+    assert evalkit("report", tmp_path, "--no-plots", "--set", "margin=0.2") == 0
+    assert "by a margin of 20 points" in (tmp_path / "report.html").read_text()
     assert evalkit("compare", tmp_path, "--set", "margins=high") == 2
 
 

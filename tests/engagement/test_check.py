@@ -472,7 +472,14 @@ def test_unknown_results_are_marked(paper_checkpoint, tmp_path, capsys):
         text = RECIPE.format(model=paper_checkpoint, base=server.url, half=server.url)
         recipe.write_text(text, encoding="utf-8")
         assert evalkit("run", recipe, "--out", out) == 0
-    assert "1/2: schedule unknown: not proved" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1/2: schedule unknown: not proved" in printed
+    assert "1/2 4/8 asked, not proved" in printed
+    # S15: it answers like the baseline, and nothing else proves its schedule
+    row = json.loads((out / "compare.json").read_text())["rows"][-1]
+    assert (row["arm"], row["verdict"]) == ("1/2", "withheld")
+    assert row["reasons"][0]["kind"] == "not_engaged"
+    assert "all continuations equal baseline's: the setting probably did nothing" in printed
 
 
 def test_check_by_hand(paper_checkpoint, tmp_path, capsys):

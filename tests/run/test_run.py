@@ -70,6 +70,8 @@ def test_oracle_run_end_to_end(recipe, tmp_path, capsys):
     out = tmp_path / "run"
     assert evalkit("run", recipe(), "--out", out) == 0
     printed = capsys.readouterr().out
+    said = "needle@256: 4 shared haystacks decide no margin below 60 points"
+    assert said in printed.splitlines()[0]  # before anything is spent
     assert "IndexCache 1/4" in printed
     run = json.loads((out / "run.json").read_text())
     assert [arm["name"] for arm in run["arms"]] == [
@@ -84,15 +86,16 @@ def test_oracle_run_end_to_end(recipe, tmp_path, capsys):
     assert run["environment"]["packages"]["torch"]
     rows = json.loads((out / "compare.json").read_text())["rows"]
     keys = ["arm", "task", "metric", "n", "n_errors", "score", "baseline_score", "delta"]
-    keys += ["ci_low", "ci_high", "method", "n_differing", "p_value", "p_adjusted"]
-    keys += ["verdict", "equivalent", "notes"]
+    keys += ["ci_low", "ci_high", "method", "n_differing", "p_value"]
+    keys += ["bound_low", "bound_high", "p_no_worse", "p_worse"]
+    keys += ["verdict", "reasons", "equivalent", "notes"]
     assert list(rows[0]) == keys
     by_arm = {row["arm"]: row for row in rows if row["task"] == "needle@256"}
     assert by_arm["baseline"]["score"] == 1.0
     assert by_arm["again"]["delta"] == 0.0
     # Twelve equal answers are no proof of equality.
     assert by_arm["again"]["ci_low"] < 0.0 < by_arm["again"]["ci_high"]
-    assert (by_arm["again"]["method"], by_arm["again"]["n_differing"]) == ("score", 0)
+    assert (by_arm["again"]["method"], by_arm["again"]["n_differing"]) == ("gaffke", 0)
     assert by_arm["IndexCache 1/4"]["score"] < 1.0
     assert by_arm["IndexCache 1/4"]["n"] == 12
     assert (out / "report.md").read_text().startswith("# Comparison")
@@ -252,9 +255,15 @@ def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, check
 def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, capsys):
     text = RECIPE.replace("lag = 1", 'lag = 1\nretention = "1/8"').replace("[256]", "[1100]")
     path, out = recipe(HF, text), tmp_path / "run"
-    assert evalkit("run", path, "--out", out) == 0  # the checkpoint has 1024 positions
-    printed = capsys.readouterr().out.replace("\n", " ")
+    assert evalkit("run", path, "--out", out) == 3  # the checkpoint has 1024 positions
+    said = capsys.readouterr()
+    printed = said.out.replace("\n", " ")
     assert "failed because: over-length: " in printed
+    # S6: nothing worked in either arm, which is no equality
+    assert "not one usable answer of baseline, again, IndexCache 1/4, MLI k=1" in said.err
+    row = json.loads((out / "compare.json").read_text())["rows"][-1]
+    assert (row["verdict"], row["reasons"][0]["kind"]) == ("withheld", "unusable")
+    assert "12 answers of the baseline and 12 answers of the arm failed or are missing" in printed
     assert "MLI k=1: a lag of 1 changes nothing here: 1 full layers are too few" in printed
     scores = next(out.glob("arms/baseline*/scores.jsonl"))
     scores.write_text(scores.read_text().replace("needle@1100/0", "needle@1100/99"))

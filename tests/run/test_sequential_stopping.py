@@ -1,12 +1,14 @@
-"""`evalkit run --until-decided`: fewer answers, the same after a kill, both questions named."""
+"""`evalkit run --until-decided`: fewer answers, the same after a kill, the question named."""
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
-from evalkit.analysis.compare import compare_run
+from evalkit.analysis.compare import compare_run, settings_of
+from evalkit.core.records import StoppingRecord
 from evalkit.report import html
 from evalkit.run.store import RunStore
 from tests.command import evalkit
@@ -42,16 +44,38 @@ def answers(out):
 
 def test_arms_stop_when_decided(stopped):
     drawn = {arm: len(ids) for arm, ids in answers(stopped).items()}
-    assert drawn["IndexCache 1/4"] <= 64  # lost at once
+    assert drawn["IndexCache 1/4"] <= 96  # lost at once
     assert drawn["IndexCache 1/4"] < drawn["MLI k=1"] <= SIZE
-    assert drawn["baseline"] == max(drawn.values())
+    assert drawn["baseline"] == drawn["again"] == max(drawn.values())
     found = RunStore(stopped).read_run().until_decided
-    assert found.question == "benchmark"
-    lost = found.verdicts["IndexCache 1/4"]["needle@256"]["benchmark"]
-    assert (lost.verdict, lost.size) == ("worse", SIZE)
-    assert lost.decided_at <= drawn["IndexCache 1/4"]
-    again = found.verdicts["again"]["needle@256"]["benchmark"]
-    assert again.verdict == "no worse"
+    assert found.question == "tasks"  # the default: is the arm no worse on such tasks?
+    assert len(found.order["needle@256"]) == SIZE
+    lost = compare_run(RunStore(stopped)).result.row("IndexCache 1/4", "needle@256")
+    assert (lost.verdict, lost.n) == ("worse", drawn["IndexCache 1/4"])
+    assert lost.result.method == "sequence"
+    assert (lost.result.low, lost.result.high) == lost.bound
+    assert lost.result.delta == pytest.approx(sum(lost.bound) / 2)  # not the mean that stopped it
+    assert lost.result.delta != pytest.approx(lost.score - lost.baseline_score)
+
+
+def test_another_margin_is_judged_on_the_same_answers(stopped):
+    store = RunStore(stopped)
+    words = [
+        compare_run(store, settings=settings_of(store, [f"margin={m}"])).result.row("MLI k=1")
+        for m in (0.1, 0.3)
+    ]
+    assert [row.verdict for row in words] == ["undecided", "no worse"]
+    assert words[1].decision.p_no_worse <= 0.025
+
+
+def test_an_interrupted_run_has_no_verdict(stopped, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(stopped, out)
+    store = RunStore(out)
+    store.write_run(store.read_run().with_until_decided(StoppingRecord.interrupted()))
+    row = compare_run(store).result.row("IndexCache 1/4")
+    assert row.verdict == "withheld"
+    assert "the same command goes on" in row.notes[-1]
 
 
 def test_the_order_is_random_and_keeps_haystacks_together(stopped):
@@ -64,14 +88,13 @@ def test_the_order_is_random_and_keeps_haystacks_together(stopped):
     assert set(drawn) == set(list(items)[: len(drawn)])
 
 
-def test_the_output_names_both_questions(recipe, stopped, tmp_path, capsys):
+def test_the_output_names_the_question(recipe, stopped, tmp_path, capsys):
     assert evalkit("compare", stopped) == 0
     printed = capsys.readouterr().out
     text = " ".join(printed.split())
-    assert "what would the whole benchmark say?" in text
-    assert "is the arm no worse on such tasks?" in text
+    assert "stopped when decided: is the arm no worse on such tasks?" in text
     assert "% saved" in text
-    assert "the confidence sequence's" in (stopped / "report.md").read_text()
+    assert "those of the confidence sequence" in (stopped / "report.md").read_text()
     comparison = compare_run(RunStore(stopped))
     assert comparison.result.row("IndexCache 1/4").verdict == "worse"
     assert '<section id="stopping">' in html.page(RunStore(stopped), comparison)
@@ -99,8 +122,6 @@ def test_killed_and_resumed_equals_uninterrupted(recipe, stopped, tmp_path, monk
 
 
 def test_without_the_option_the_rest_is_answered(recipe, stopped, tmp_path):
-    import shutil
-
     out = tmp_path / "run"
     shutil.copytree(stopped, out)
     assert evalkit("run", recipe, "--out", out) == 0
@@ -110,12 +131,13 @@ def test_without_the_option_the_rest_is_answered(recipe, stopped, tmp_path):
     assert whole.row("IndexCache 1/4", "needle@256").n == SIZE
 
 
-def test_the_other_question_takes_more_samples(recipe, stopped, tmp_path):
+def test_the_whole_benchmark_is_another_question(recipe, stopped, tmp_path, capsys):
     out = tmp_path / "run"
-    assert evalkit("run", recipe, "--out", out, "--until-decided", "--question", "tasks") == 0
-    assert len(answers(out)["again"]) > len(answers(stopped)["again"])
-    found = RunStore(out).read_run().until_decided.verdicts["again"]["needle@256"]
-    assert found["tasks"].verdict == "no worse"
+    assert evalkit("run", recipe, "--out", out, "--until-decided", "--question", "benchmark") == 0
+    assert "what would the whole benchmark say?" in " ".join(capsys.readouterr().out.split())
+    row = compare_run(RunStore(out)).result.row("MLI k=1")
+    assert row.verdict == "no worse"  # of these 180 samples; of such tasks it is undecided
+    assert compare_run(RunStore(stopped)).result.row("MLI k=1").verdict == "undecided"
 
 
 @pytest.mark.parametrize("question", ["tomorrow", ""])

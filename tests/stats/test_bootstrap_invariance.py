@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.stats import paired_bootstrap, paired_bootstrap_arms
+from evalkit.stats import Design, IntervalOptions, paired_bootstrap, paired_bootstrap_arms
 
 METHODS = ["bca", "percentile", "studentized"]
 scores = st.sampled_from([0.0, 0.0, 0.25, 1 / 3, 0.5, 0.7, 1.0, 1.0])
@@ -60,13 +60,14 @@ def test_interval_holds_the_estimate_and_widens_with_confidence(rows: list):
 @pytest.mark.parametrize("method", METHODS)
 def test_other_arms_and_their_order_change_nothing(method: str):
     matrix = arms_of(157, 7)
-    options = {"strata": np.arange(157) % 3, "clusters": np.arange(157) // 4, "method": method}
-    together = paired_bootstrap_arms(matrix, 0, n_resamples=2000, **options)
+    groups = {"strata": np.arange(157) % 3, "clusters": np.arange(157) // 4}
+    design, options = Design(**groups), IntervalOptions(method, n_resamples=2000)
+    together = paired_bootstrap_arms(matrix, 0, design, options)
     for arm in range(1, 8):
-        alone = paired_bootstrap(matrix[arm], matrix[0], n_resamples=2000, **options)
+        alone = paired_bootstrap(matrix[arm], matrix[0], n_resamples=2000, method=method, **groups)
         assert alone == together.overall[arm]
     order = [3, 7, 0, 5, 1, 2, 6, 4]
-    shuffled = paired_bootstrap_arms(matrix[order], 2, n_resamples=2000, **options)
+    shuffled = paired_bootstrap_arms(matrix[order], 2, design, options)
     for position, arm in enumerate(order):
         assert shuffled.overall[position] == together.overall[arm]
         assert shuffled.strata["1"][position] == together.strata["1"][arm]
@@ -78,7 +79,8 @@ def test_a_varying_arm_does_not_touch_one_that_does_not_vary_in_a_task(method: s
     matrix[1, :20] = matrix[0, :20] / 3 + 1 / 7  # differences that are no round numbers
     matrix[0, :20] = matrix[1, :20] - 1 / 7
     strata = np.repeat([0, 1, 2], 20)
-    together = paired_bootstrap_arms(matrix, 0, strata=strata, method=method, n_resamples=300)
+    options = IntervalOptions(method, n_resamples=300)
+    together = paired_bootstrap_arms(matrix, 0, Design(strata), options)
     alone = paired_bootstrap(matrix[1], matrix[0], strata=strata, method=method, n_resamples=300)
     assert together.overall[1] == alone
 
@@ -100,7 +102,7 @@ def test_order_of_samples_changes_nothing_when_they_are_named(method: str):
 def test_a_task_alone_equals_the_task_among_others():
     matrix = arms_of(120, 2)
     strata = np.array(["x", "y", "y"] * 40)
-    among = paired_bootstrap_arms(matrix, 0, strata=strata)
+    among = paired_bootstrap_arms(matrix, 0, Design(strata))
     pick = strata == "y"
     alone = paired_bootstrap(matrix[1, pick], matrix[0, pick], strata=strata[pick])
     assert alone == among.strata["y"][1]

@@ -14,7 +14,8 @@ from scipy import stats as sps
 
 from evalkit.core.errors import EvalkitError
 from evalkit.stats import (
-    default_method,
+    Design,
+    IntervalOptions,
     mcnemar,
     newcombe_paired,
     paired_arms,
@@ -159,7 +160,10 @@ def test_clusters_never_narrow_the_score_interval():
     assert clustered.p_value == plain.p_value
 
 
-@pytest.mark.parametrize("method", METHODS)
+CLASSIC = [m for m in METHODS if m not in ("auto", "exact", "gaffke")]
+
+
+@pytest.mark.parametrize("method", CLASSIC)
 def test_degenerate_input_has_defined_answers(method: str):
     one = paired_difference([1.0], [0.0], method=method)
     if method != "newcombe":
@@ -218,10 +222,10 @@ def test_other_arms_change_no_result(method: str):
     rng = np.random.default_rng(2)
     matrix = (rng.random((5, 90)) < 0.8).astype(float)
     strata = np.arange(90) % 3
-    options = {"strata": strata, "method": method, "n_resamples": 500}
-    together = paired_arms(matrix, 0, **options)
+    choices = Design(strata), IntervalOptions(method, n_resamples=500)
+    together = paired_arms(matrix, 0, *choices)
     for arm in range(1, 5):
-        alone = paired_arms(matrix[[0, arm]], 0, **options)
+        alone = paired_arms(matrix[[0, arm]], 0, *choices)
         assert alone.overall[1] == together.overall[arm]
         assert alone.strata["2"][1] == together.strata["2"][arm]
 
@@ -271,16 +275,19 @@ def test_sign_flip_agrees_with_scipy():
     )
 
 
-def test_auto_takes_the_default_of_the_situation():
-    for known in ("right/wrong scores", "graded scores", "clusters", "macro average"):
-        assert default_method(known) in METHODS
-    with pytest.raises(EvalkitError, match="situation"):
-        default_method("poems")
+def test_auto_takes_the_bound_of_the_verdict_where_it_is_no_wider_than_it_must_be():
     a, b = table(*CAVO)
-    auto = paired_difference(a, b)
-    assert astuple(auto) == astuple(
-        paired_difference(a, b, method=default_method("right/wrong scores"))
-    )
+    half = [s / 2 for s in a]
+    tasks = ["x"] * (len(a) // 3) + ["y"] * (len(a) - len(a) // 3)
+    clusters = [f"h{k // 3}" for k in range(len(a))]
+    for method, found in (
+        ("exact", paired_difference(a, b)),
+        ("score", paired_difference(half, b)),
+        ("gaffke", paired_difference(a, b, clusters=clusters)),
+        ("score", paired_difference(a, b, strata=tasks)),
+    ):
+        assert found.method == method
+    assert astuple(paired_difference(a, b)) == astuple(paired_difference(a, b, method="exact"))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from evalkit.core.errors import EvalkitError
-from evalkit.stats import QUESTIONS, confidence_sequence, sampling_order, sequential_verdicts
-from evalkit.stats.confidence_sequence import first_refuted, log_capital
+from evalkit.stats import QUESTIONS, DrawnTask, confidence_sequence, sampling_order
+from evalkit.stats.confidence_sequence import first_refuted, log_capital, sequence_ends
+from tests.stats.sequences import states
 
 
 def differences(n: int, discordance: float, delta: float, seed: int = 0) -> np.ndarray:
@@ -134,6 +135,17 @@ def test_sequence_mirrors_and_stays_in_range(size: int | None):
         assert (low <= high).all()
 
 
+@pytest.mark.parametrize("size", [None, 400])
+def test_last_ends_agree_with_the_sequence(size: int | None):
+    for seed, delta in ((0, 0.0), (1, -0.3), (2, 0.15)):
+        d = differences(200, 0.4, delta, seed)
+        low, high = confidence_sequence(d, size=size)
+        ends = sequence_ends(d, size=size)
+        assert ends == pytest.approx((low[-1], high[-1]), abs=0.005)
+        assert low[-1] - 1e-9 <= ends[0] < ends[1] <= high[-1] + 1e-9
+    assert sequence_ends(d, size=200) == (pytest.approx(d.mean()), pytest.approx(d.mean()))
+
+
 def test_first_refuted_agrees_with_the_sequence():
     d = differences(300, 0.1, 0.08, seed=5)
     (low, _), x = confidence_sequence(d, breaks=2000), (d + 1) / 2
@@ -143,23 +155,23 @@ def test_first_refuted_agrees_with_the_sequence():
 
 
 def run(d: np.ndarray, margin: float) -> dict:
-    return sequential_verdicts(d, margin, len(d))
+    return states(d, margin, len(d))
 
 
 def test_a_clear_loss_stops_early_and_the_verdict_stays():
     d = differences(500, 0.5, -0.4, seed=1)
-    states = [sequential_verdicts(d[:n], 0.05, 500) for n in (10, 60, 100, 500)]
+    seen = [states(d[:n], 0.05, 500) for n in (10, 60, 100, 500)]
     for question in QUESTIONS:
-        verdicts = [state[question].verdict for state in states]
+        verdicts = [state[question].verdict for state in seen]
         assert verdicts[0] == "undecided"
         assert verdicts[2:] == ["worse", "worse"]
-        counts = {state[question].decided_at for state in states[2:]}
+        counts = {state[question].decided_at for state in seen[2:]}
         assert len(counts) == 1
         assert counts.pop() < 100
 
 
 def test_equal_arms_are_no_worse_after_about_4_over_margin_samples():
-    state = sequential_verdicts(np.zeros(300), 0.05, 300)
+    state = states(np.zeros(300), 0.05, 300)
     for question in QUESTIONS:
         assert state[question].verdict == "no worse"
         assert 60 < state[question].decided_at < 120
@@ -176,29 +188,30 @@ def test_the_two_questions_differ():
 
 def test_a_benchmark_exactly_at_the_margin_stays_undecided():
     d = np.array([0.0] * 98 + [-1.0] * 2)
-    assert run(d, 0.02)["benchmark"].verdict == "undecided"
-    assert run(np.zeros(30), 0.0)["benchmark"].verdict == "no worse"
+    known = DrawnTask(d, 100)
+    assert known.p(-0.02, "benchmark", 0.025) == 1.0
+    assert known.mirrored().p(0.02, "benchmark", 0.025) == 1.0
 
 
 def test_clusters_are_the_units():
     values = differences(60, 0.4, -0.1, seed=3)
     d, clusters = np.repeat(values, 5), np.repeat([f"h{k}" for k in range(60)], 5).tolist()
-    copies = sequential_verdicts(d, 0.05, 300, clusters=clusters)
-    alone = sequential_verdicts(values, 0.05, 60)
+    copies = states(d, 0.05, 300, clusters=clusters)
+    alone = states(values, 0.05, 60)
     for question in QUESTIONS:
         assert copies[question].verdict == alone[question].verdict
         assert copies[question].low == pytest.approx(alone[question].low)
-    part = sequential_verdicts(d[:203], 0.05, 300, clusters=clusters)
-    whole = sequential_verdicts(d[:200], 0.05, 300, clusters=clusters)
+    part = states(d[:203], 0.05, 300, clusters=clusters)
+    whole = states(d[:200], 0.05, 300, clusters=clusters)
     assert part["tasks"].low == whole["tasks"].low  # the open cluster does not count yet
-    none = sequential_verdicts(d[:3], 0.05, 300, clusters=clusters)
+    none = states(d[:3], 0.05, 300, clusters=clusters)
     assert (none["tasks"].low, none["tasks"].high) == (-1.0, 1.0)
 
 
 def test_unequal_clusters_keep_the_mean_over_samples():
     d = np.array([1.0] * 6 + [0.0] * 2 + [-1.0] * 2)
     clusters = ["a"] * 6 + ["b"] * 2 + ["c"] * 2
-    state = sequential_verdicts(d, 0.0, 10, clusters=clusters)["benchmark"]
+    state = states(d, 0.0, 10, clusters=clusters)["benchmark"]
     assert state.low == state.high == pytest.approx(0.4)
 
 
@@ -232,14 +245,14 @@ def test_sampling_order_keeps_clusters_together():
 )
 def test_refusals(arguments: tuple, message: str):
     with pytest.raises(EvalkitError, match=message):
-        sequential_verdicts(*arguments)
+        states(*arguments)
 
 
 def test_clusters_out_of_order_are_refused():
     with pytest.raises(EvalkitError, match="one after the other"):
-        sequential_verdicts([0.0] * 3, 0.1, 3, clusters=["a", "b", "a"])
+        states([0.0] * 3, 0.1, 3, clusters=["a", "b", "a"])
     with pytest.raises(EvalkitError, match="2 clusters"):
-        sequential_verdicts([0.0] * 3, 0.1, 3, clusters=["a", "b"])
+        states([0.0] * 3, 0.1, 3, clusters=["a", "b"])
 
 
 def false_decisions(question: str, margin: float, discordance: float, runs: int) -> float:

@@ -17,7 +17,6 @@ from evalkit.core.records.run import (
     Environment,
     RunRecord,
     StoppingRecord,
-    StoppingState,
     TaskEntry,
 )
 
@@ -35,7 +34,6 @@ __all__ = [
     "ScoreRow",
     "ServerCheck",
     "StoppingRecord",
-    "StoppingState",
     "TaskEntry",
     "digest",
 ]

@@ -87,21 +87,27 @@ class ServerCheck:
         reason: why, in one line.
         probe: greedy continuations by probe prompt.
         servers: what each server reported of itself.
+        did_nothing: the probe's words where it found that the setting probably did nothing.
     """
 
     verdict: str
     reason: str
     probe: Mapping[str, str]
     servers: tuple[JsonObject, ...]
+    did_nothing: str = ""
 
     @classmethod
     def parse(cls, data: JsonObject) -> ServerCheck:
         """Raises BadField."""
+        findings = map(as_object, as_list(data.get("findings")))
         return cls(
             verdict=text(data, "verdict"),
             reason=optional_text(data, "reason") or "",
             probe=by_name(data, "probe", text),
             servers=tuple(map(as_object, as_list(data.get("servers")))),
+            did_nothing=next(
+                (text(found, "text") for found in findings if found.get("did_nothing")), ""
+            ),
         )
 
 

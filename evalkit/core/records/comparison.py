@@ -6,14 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 
-from evalkit.core.json_fields import (
-    integer,
-    optional_integer,
-    optional_number,
-    optional_text,
-    text,
-    texts,
-)
 from evalkit.dsa.json_types import JsonObject
 
 
@@ -35,10 +27,15 @@ class ComparisonRow:
         method: of the interval.
         n_differing: samples whose scores differ.
         p_value: of no difference.
-        p_adjusted: for several arms.
-        verdict: ``no worse``, ``worse``, ``undecided`` or ``baseline``.
-        equivalent: whether the interval excludes the margin in both directions.
-        notes: cautions.
+        bound_low: lower bound that the verdict rests on; None, as below, where there is no verdict.
+        bound_high: upper bound.
+        p_no_worse: one-sided, of a loss of the margin or more: small means no worse.
+        p_worse: one-sided, of a loss of the margin or less: small means worse.
+        verdict: ``better``, ``no worse``, ``worse``, ``undecided``, ``withheld``, ``baseline`` or
+            ``repeat``.
+        reasons: why, each with its kind, its numbers and its text.
+        equivalent: whether the bounds exclude the margin in both directions.
+        notes: what must be known beside the numbers, reasons included.
     """
 
     arm: str
@@ -54,8 +51,12 @@ class ComparisonRow:
     method: str | None
     n_differing: int | None
     p_value: float | None
-    p_adjusted: float | None
+    bound_low: float | None
+    bound_high: float | None
+    p_no_worse: float | None
+    p_worse: float | None
     verdict: str
+    reasons: tuple[JsonObject, ...]
     equivalent: bool
     notes: tuple[str, ...]
 
@@ -63,29 +64,6 @@ class ComparisonRow:
     def keys(cls) -> list[str]:
         """Names of the fields, in order."""
         return [field.name for field in dataclass_fields(cls)]
-
-    @classmethod
-    def parse(cls, row: JsonObject) -> ComparisonRow:
-        """Raises BadField."""
-        return cls(
-            arm=text(row, "arm"),
-            task=text(row, "task"),
-            metric=text(row, "metric"),
-            n=integer(row, "n"),
-            n_errors=integer(row, "n_errors"),
-            score=optional_number(row, "score"),
-            baseline_score=optional_number(row, "baseline_score"),
-            delta=optional_number(row, "delta"),
-            ci_low=optional_number(row, "ci_low"),
-            ci_high=optional_number(row, "ci_high"),
-            method=optional_text(row, "method"),
-            n_differing=optional_integer(row, "n_differing"),
-            p_value=optional_number(row, "p_value"),
-            p_adjusted=optional_number(row, "p_adjusted"),
-            verdict=text(row, "verdict"),
-            equivalent=row.get("equivalent") is True,
-            notes=texts(row, "notes"),
-        )
 
     def json(self) -> JsonObject:
         """An entry of ``rows``."""
@@ -100,7 +78,6 @@ class ComparisonRecord:
         baseline: name of the arm that the others are compared with.
         settings: how arms were compared.
         methods: that made the intervals.
-        noise_floors: by task, from an A/A pair.
         signature: every choice the numbers depend on, in one line.
         unfinished: (answered, planned) of the arms where they differ.
         flags: counts by arm.
@@ -111,7 +88,6 @@ class ComparisonRecord:
     baseline: str
     settings: JsonObject
     methods: tuple[str, ...]
-    noise_floors: Mapping[str, float]
     signature: str
     unfinished: Mapping[str, tuple[int, int]]
     flags: Mapping[str, Mapping[str, int]]
@@ -124,7 +100,6 @@ class ComparisonRecord:
             "baseline": self.baseline,
             "settings": self.settings,
             "methods": self.methods,
-            "noise_floors": dict(self.noise_floors),
             "signature": self.signature,
             "unfinished": dict(self.unfinished),
             "flags": {name: dict(counts) for name, counts in self.flags.items()},

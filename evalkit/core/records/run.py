@@ -10,13 +10,11 @@ from evalkit.core.json_fields import (
     by_name,
     fields,
     integer,
-    number,
     optional_fields,
-    optional_integer,
     optional_parsed,
     optional_text,
-    parsed,
     text,
+    texts,
 )
 from evalkit.core.records.arms import ArmEntry
 from evalkit.dsa.json_types import JsonObject
@@ -59,78 +57,42 @@ class TaskEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StoppingState:
-    """What a confidence sequence says about one arm on one task.
-
-    Attributes:
-        verdict: of the comparison.
-        decided_at: samples drawn when it was decided, or None.
-        n: samples drawn.
-        size: samples of the task.
-        delta: mean difference so far.
-        low: lower end of the confidence sequence.
-        high: upper end.
-    """
-
-    verdict: str
-    decided_at: int | None
-    n: int
-    size: int
-    delta: float
-    low: float
-    high: float
-
-    @classmethod
-    def parse(cls, data: JsonObject) -> StoppingState:
-        """Raises BadField."""
-        return cls(
-            text(data, "verdict"),
-            optional_integer(data, "decided_at"),
-            integer(data, "n"),
-            integer(data, "size"),
-            *(number(data, key) for key in ("delta", "low", "high")),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class StoppingRecord:
-    """What `evalkit run --until-decided` decided.
+    """How `evalkit run --until-decided` drew the samples; what it decided follows from the scores.
 
     Attributes:
-        question: which question stopped the arms; ``""`` in an interrupted run.
-        confidence: of the confidence sequences; 0 in an interrupted run.
-        verdicts: by arm, task and question; empty in an interrupted run.
+        question: a key of `evalkit.stats.QUESTIONS`; ``""`` in a run that did not come to its end.
+        order: by task, ids of all its samples as they are drawn.
+        clusters: by task, haystack of every sample in the same order.
         stored: the JSON object.
     """
 
     question: str
-    confidence: float
-    verdicts: Mapping[str, Mapping[str, Mapping[str, StoppingState]]]
+    order: Mapping[str, tuple[str, ...]]
+    clusters: Mapping[str, tuple[str, ...]]
     stored: JsonObject = field(repr=False)
 
     @classmethod
     def parse(cls, data: JsonObject) -> StoppingRecord:
-        """Raises BadField."""
-        verdicts = fields(data, "verdicts")
+        """Raises BadField. One of an earlier version has no order: it reads as interrupted."""
+        order = optional_fields(data, "order")
+        clusters = optional_fields(data, "clusters")
         return cls(
-            question=text(data, "question") if verdicts else "",
-            confidence=number(data, "confidence") if verdicts else 0.0,
-            verdicts={arm: parsed(verdicts, arm, _states_by_task) for arm in verdicts},
+            question=text(data, "question") if order else "",
+            order={task: texts(order, task) for task in order},
+            clusters={task: texts(clusters, task) for task in order},
             stored=data,
         )
 
     @classmethod
     def interrupted(cls) -> StoppingRecord:
         """Nothing was decided yet."""
-        return cls.parse({"verdicts": {}})
+        return cls.parse({"interrupted": True})
 
-
-def _states_by_task(tasks: JsonObject) -> Mapping[str, Mapping[str, StoppingState]]:
-    return {task: parsed(tasks, task, _states) for task in tasks}
-
-
-def _states(questions: JsonObject) -> Mapping[str, StoppingState]:
-    return {question: parsed(questions, question, StoppingState.parse) for question in questions}
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return bool(self.order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def table(bench: BenchRecord, comparison: RunComparison) -> Grid:
                 "–" if ratio is None else f"[{ratio.low:.3f}, {ratio.high:.3f}]",
                 "" if row is None else difference(row),
                 "NOT EVALUATED" if row is None else interval(row),
-                "" if row is None else row.verdict or "baseline",
+                "" if row is None else str(row.verdict),
             )
         )
     head = ("arm", "speed ×", "interval", "quality Δ", "interval", "verdict")

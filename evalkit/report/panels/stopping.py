@@ -1,64 +1,60 @@
-"""Verdicts of sequential stopping (`--until-decided`), and the answers that it saved."""
+"""What `--until-decided` drew of every task, and the answers that it saved."""
 
 from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.grid import Grid
-from evalkit.core.records import StoppingRecord, StoppingState
+from evalkit.core.records import StoppingRecord
 from evalkit.report.panels.base import Panel, Section, Table
+from evalkit.report.tables import difference, interval
 from evalkit.run.store import RunStore
-from evalkit.stats import QUESTIONS
+from evalkit.stats import MACRO, QUESTIONS, Row
 
 
-def table(record: StoppingRecord) -> Grid:
-    """What was decided: both questions, named, and the samples spent."""
-    if not record.verdicts:
+def _rows(comparison: RunComparison) -> list[Row]:
+    """Those of single tasks that have a verdict."""
+    return [r for r in comparison.result.rows if r.task != MACRO and r.decision is not None]
+
+
+def table(comparison: RunComparison, record: StoppingRecord) -> Grid:
+    """Samples drawn, and what they say; the question is named."""
+    if not record.finished:
         return Grid("stopped when decided: interrupted, the same command goes on", ("",), ())
-    rows = []
-    for arm, tasks in record.verdicts.items():
-        for task, states in tasks.items():
-            drawn = states["benchmark"]
-            rows.append(
-                (
-                    *(arm, task, f"{drawn.n} of {drawn.size}", f"{drawn.delta:+.3f}"),
-                    *(_state(states[question]) for question in QUESTIONS),
-                )
-            )
-    head = ("arm", "task", "drawn", "Δ so far", *(QUESTIONS[q] for q in QUESTIONS))
-    return Grid(
-        f"stopped when decided ({record.question}: {QUESTIONS[record.question]}); verdict at"
-        f" sample [anytime-valid {100 * record.confidence:g} % interval]",
-        head,
-        tuple(rows),
-        (2, 3),
+    rows = tuple(
+        (
+            *(row.arm, row.task, f"{row.n} of {len(record.order[row.task])}"),
+            *(difference(row), interval(row), str(row.verdict)),
+        )
+        for row in _rows(comparison)
     )
+    head = ("arm", "task", "drawn", "Δ", "interval at any time", "verdict")
+    question = QUESTIONS[record.question]
+    return Grid(f"stopped when decided: {question}", head, rows, (2, 3))
 
 
-def saved(record: StoppingRecord) -> str:
-    """Samples spent by all arms but the baseline, against all of them."""
-    states = [s["benchmark"] for tasks in record.verdicts.values() for s in tasks.values()]
-    drawn, size = sum(s.n for s in states), sum(s.size for s in states)
+def saved(comparison: RunComparison, record: StoppingRecord) -> str:
+    """Samples spent by all arms but the baseline and its repeat, against all of them."""
+    rows = _rows(comparison) if record.finished else []
+    drawn, size = sum(row.n for row in rows), sum(len(record.order[row.task]) for row in rows)
     if not size:
         return "nothing was drawn yet"
     share = 100 * (1 - drawn / size)
     return f"{drawn:,} of {size:,} answers were needed besides the baseline's: {share:.0f} % saved"
 
 
-def _state(state: StoppingState) -> str:
-    at = "" if state.decided_at is None else f" at {state.decided_at}"
-    return f"{state.verdict}{at} [{state.low:+.3f}, {state.high:+.3f}]"
-
-
 def _section(_: RunStore, comparison: RunComparison) -> Section | None:
     record = comparison.until_decided
     if record is None:
         return None
-    return Section("Stopped when decided", saved(record), tables=(table(record),))
+    lead = saved(comparison, record)
+    return Section("Stopped when decided", lead, tables=(table(comparison, record),))
 
 
 def _text(comparison: RunComparison) -> list[Table]:
     record = comparison.until_decided
-    return [] if record is None else [Table(table(record), (saved(record),))]
+    if record is None:
+        return []
+    return [Table(table(comparison, record), (saved(comparison, record),))]
 
 
 PANEL = Panel(_section, _text)

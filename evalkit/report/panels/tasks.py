@@ -18,7 +18,10 @@ def _section(_: RunStore, comparison: RunComparison) -> Section:
         "Difference to the baseline per task with intervals, one panel per arm",
         lambda: curves.forest(comparison, names),
     )
-    text = "Circle: no worse. Square: worse. Diamond: undecided. The bar is the interval."
+    text = (
+        "Circle: no worse. Triangle: better. Square: worse. Diamond: undecided. Cross: withheld."
+        " The thick bar is the interval, a thin one the bound that the verdict rests on."
+    )
     return Section("Differences by task", text, (forest,), (by_task(comparison),))
 
 

@@ -11,6 +11,7 @@ from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import place
 from evalkit.report.own_samples import has_own
 from evalkit.report.plots.style import COLOURS, LINES, MARKERS, new_figure, plain
+from evalkit.report.verdict_text import LOOKS
 from evalkit.stats import MACRO, Comparison, Row
 from evalkit.tasks.ruler.aggregate import aggregate
 
@@ -91,7 +92,7 @@ def _curves(
 
 
 def forest(comparison: RunComparison, names: Sequence[str]) -> Figure:
-    """Δ per task and of the macro average for some arms, with margin and noise floor.
+    """Δ per task and of the macro average for some arms, with margin and bound.
 
     Args:
         comparison: of the run.
@@ -113,30 +114,27 @@ def forest(comparison: RunComparison, names: Sequence[str]) -> Figure:
         axes.set_ylim(len(rows_shown) - 0.5, -0.5)
     figure.supxlabel(
         f"Δ to {plain(comparison.result.baseline)} in points (scales differ between arms);"
-        " dashed: minus the margin; grey: noise floor",
+        " dashed: minus the margin; thin: bound of the verdict",
         fontsize="medium",
     )
     return figure
 
 
 def _forest(axes: Axes, comparison: RunComparison, rows: Sequence[Row | None]) -> None:
-    settings, colours = comparison.settings, {"no worse": COLOURS[0], "worse": COLOURS[1]}
-    markers = {"no worse": "o", "worse": "s"}
+    settings = comparison.settings
     axes.axvline(0, color=COLOURS[-1], lw=0.8)
     for y, row in enumerate(rows):
-        task = row.task if row else MACRO
-        margin, floor = settings.margins.get(task, settings.margin), comparison.floors.get(task, 0)
+        margin = comparison.options.margin_of(row.task if row else MACRO)
         axes.vlines(-100 * margin, y - 0.5, y + 0.5, color=COLOURS[1], lw=1, ls="--")
-        axes.fill_betweenx(
-            [y - 0.5, y + 0.5], -100 * floor, 100 * floor, color="#808080", alpha=0.25, lw=0
-        )
         if row is None or row.result is None:
             continue
-        colour, result = colours.get(row.verdict, COLOURS[4]), row.result
+        look, result = LOOKS[row.verdict], row.result
+        colour = COLOURS[look.colour]
+        if row.bound is not None and not row.bound_is_interval:
+            low, high = row.bound
+            axes.hlines(y, 100 * low, 100 * high, color=colour, lw=0.7, alpha=0.7)
         axes.hlines(y, 100 * result.low, 100 * result.high, color=colour, lw=1.6)
-        axes.plot(
-            100 * result.delta, y, color=colour, marker=markers.get(row.verdict, "D"), ms=5, ls=""
-        )
+        axes.plot(100 * result.delta, y, color=colour, marker=look.marker, ms=5, ls="")
     left, right = axes.get_xlim()
     least = 150 * settings.margin
     axes.set_xlim(min(left, -least), max(right, least))

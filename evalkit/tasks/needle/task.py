@@ -60,6 +60,11 @@ class NeedleTask:
         """Number of samples."""
         return self.config.repeats * len(self.config.percents())
 
+    @property
+    def shared_haystacks(self) -> int | None:
+        """Haystacks that the samples share, where the recipe says how many."""
+        return self.config.haystacks
+
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index`, its haystack as large as fits into the length.
 

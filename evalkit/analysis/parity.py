@@ -1,4 +1,4 @@
-"""Drift and parity of quality: a baseline that differs from itself, builds that should agree."""
+"""Parity of quality: builds that should agree."""
 
 from __future__ import annotations
 
@@ -6,29 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from evalkit.core.records import ArmEntry
-from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare
-from evalkit.stats.verdict import UNDECIDED
-
-DRIFTED = "no verdict: the baseline's repeat differs from it (A/A), so the run drifted"
-
-
-def void_verdicts_on_drift(result: Comparison, twin: str | None) -> Comparison:
-    """Void the verdicts of every task on which the A/A interval excludes 0.
-
-    Args:
-        result: arms against the baseline.
-        twin: second run of the baseline (`compare.repeat_of_baseline`), or None.
-    """
-    off = {row.task for row in result.rows if row.arm == twin and _differs(row)}
-    if not off:
-        return result
-    rows = [
-        replace(row, verdict=UNDECIDED, notes=(*row.notes, DRIFTED))
-        if row.task in off and row.arm != twin and row.result is not None
-        else row
-        for row in result.rows
-    ]
-    return replace(result, rows=tuple(rows))
+from evalkit.stats import MACRO, ArmScores, Options, Row, compare
 
 
 def parity_lines(
@@ -41,12 +19,12 @@ def parity_lines(
         scored: scores by arm.
         options: of the comparison.
     """
+    plain = replace(options, repeat=None, withheld={}, drawing=None)
     for arm in arms:
         name, twin = arm.name, arm.parity_of
         if twin is None or name not in scored or twin not in scored:
             continue
-        options = replace(options, noise_floors={})
-        rows = compare({twin: scored[twin], name: scored[name]}, twin, options).rows
+        rows = compare({twin: scored[twin], name: scored[name]}, twin, plain).rows
         row = next(r for r in rows if (r.arm, r.task) == (name, MACRO))
         if row.result is None:
             continue

@@ -1,0 +1,149 @@
+"""The differences behind each verdict of an arm: every task, and the macro average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evalkit.stats.comparison import MACRO
+from evalkit.stats.inputs import Floats, Stratum, clusters_span_strata, reduce, split
+from evalkit.stats.join import Table
+from evalkit.stats.sequential_test import Drawing, DrawnTask
+from evalkit.stats.unusable import difference_ends
+from evalkit.stats.verdict import Unusable
+
+Strings = NDArray[np.str_]
+# Rows of the differences of a scope.
+WORST, BEST, WORST_TO_REPEAT, BEST_TO_REPEAT = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one verdict is about.
+
+    Attributes:
+        name: task, or ``"macro"``.
+        tasks: those it is about.
+        parts: their strata; rows of differences are worst and best against the baseline, then
+            worst and best against its repeat where there is one.
+        unusable: answers that are no evidence.
+        drawn: in a run that stops early, by row what was drawn of every task; else empty.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    parts: tuple[Stratum, ...]
+    unusable: Unusable
+    drawn: tuple[tuple[DrawnTask, ...], ...] = ()
+
+    @property
+    def without_answers(self) -> bool:
+        """Whether one of the two arms has not one usable answer."""
+        n = sum(part.units.n for part in self.parts)
+        return n in (self.unusable.arm, self.unusable.baseline)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no task was stopped."""
+        return all(task.whole for task in self.drawn[0]) if self.drawn else True
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Scores of one arm on given samples, and which are no evidence; those it lacks are none."""
+
+    scores: Floats
+    unusable: NDArray[np.bool_]
+
+
+def scopes(
+    base: Table, arm: Table, repeat: Table | None = None, drawing: Drawing | None = None
+) -> list[Scope]:
+    """Every task that both arms have, then the macro average over them.
+
+    All samples that either of the two has are there; in a run that stops early, those that both
+    have drawn.
+    """
+    ids, tasks, clusters = _samples(base, arm)
+    if drawing is not None:
+        there = np.isin(ids, _drawn_ids(drawing, [base, arm] + ([repeat] if repeat else [])))
+        ids, tasks, clusters = ids[there], tasks[there], clusters[there]
+    ours, theirs = _answers(arm, ids), _answers(base, ids)
+    rows = list(difference_ends(ours.scores, theirs.scores, ours.unusable, theirs.unusable))
+    if repeat is not None:
+        again = _answers(repeat, ids)
+        rows += difference_ends(ours.scores, again.scores, ours.unusable, again.unusable)
+    differences = np.stack(rows)
+    parts = tuple(split(differences, tasks, clusters))
+    labels = tuple(part.label for part in parts)
+    drawn = {} if drawing is None else _drawn(drawing, labels, ids, differences)
+
+    def scope(name: str, about: tuple[str, ...], strata: tuple[Stratum, ...]) -> Scope:
+        there = np.isin(tasks, about)
+        unusable = Unusable(int(ours.unusable[there].sum()), int(theirs.unusable[there].sum()))
+        by_row = tuple(zip(*(drawn[task] for task in about), strict=True)) if drawn else ()
+        return Scope(name, about, strata, unusable, by_row)
+
+    macro = parts
+    if clusters_span_strata(tasks, clusters):
+        macro = (_weighted(differences, tasks, clusters),)
+    return [*(scope(p.label, (p.label,), (p,)) for p in parts), scope(MACRO, labels, macro)]
+
+
+def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
+    """Samples up to the first of each task that some arm was not asked."""
+    asked = [set(table.ids.tolist()) for table in tables]
+    found = []
+    for order in drawing.order.values():
+        for name in order:
+            if any(name not in ids for ids in asked):
+                break
+            found.append(name)
+    return found
+
+
+def _drawn(
+    drawing: Drawing, tasks: tuple[str, ...], ids: Strings, differences: Floats
+) -> Mapping[str, tuple[DrawnTask, ...]]:
+    """By task, every row of the differences in the order drawn."""
+    place = {name: k for k, name in enumerate(ids.tolist())}
+    found = {}
+    for task in tasks:
+        order = drawing.order[task]
+        rows = [place[name] for name in order if name in place]
+        clusters = drawing.clusters[task]
+        found[task] = tuple(DrawnTask(row[rows], len(order), clusters) for row in differences)
+    return found
+
+
+def _weighted(differences: Floats, tasks: Strings, clusters: Strings) -> Stratum:
+    """One stratum whose mean is that over tasks, clusters of several tasks being one unit.
+
+    A sample of a task of n_k weighs n / (K n_k), its cluster the sum of that.
+    """
+    _, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
+    weights = len(tasks) / (len(counts) * counts[which])
+    units = reduce(differences * weights, clusters)
+    _, cluster = np.unique(clusters, return_inverse=True)
+    return Stratum(MACRO, replace(units, sizes=np.bincount(cluster, weights).astype(np.float64)))
+
+
+def _samples(base: Table, arm: Table) -> tuple[Strings, Strings, Strings]:
+    """Ids, tasks and clusters of the samples that either arm has, of the tasks that both have."""
+    shared = np.intersect1d(base.tasks, arm.tasks)
+    tables = (base, arm)
+    ids, first = np.unique(np.concatenate([t.ids for t in tables]), return_index=True)
+    tasks = np.concatenate([t.tasks for t in tables])[first]
+    clusters = np.concatenate([t.clusters for t in tables])[first]
+    there = np.isin(tasks, shared)
+    return ids[there], tasks[there], clusters[there]
+
+
+def _answers(table: Table, ids: Strings) -> Answers:
+    rows = np.minimum(np.searchsorted(table.ids, ids), len(table.ids) - 1)
+    missing = table.ids[rows] != ids
+    scores = np.where(missing, 0.0, table.scores[rows])
+    return Answers(scores, missing | table.unusable[rows])
