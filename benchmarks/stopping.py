@@ -6,8 +6,8 @@ A run draws right/wrong differences until the benchmark is spent; both verdicts 
 every sample. "false" is the share of runs with a wrong verdict at any look: at the margin both
 verdicts are wrong, elsewhere one. "stopped at" is the mean number of samples when decided (the
 whole benchmark where it is not). The second table is about the average of several tasks, each
-stopped at the look of 32 that decides it; "bias" is that of the average's estimate. Prints Markdown
-(docs/statistics.md).
+stopped at the look of 32 that decides it, and judged by `evalkit.stats.compare` as in a run; "bias"
+is that of the average's estimate. Prints Markdown (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import sys
 
 import numpy as np
 
-from evalkit.stats import sequential_decision
+from evalkit.stats import (
+    ArmScores,
+    Drawing,
+    Options,
+    compare,
+    looking_confidence,
+    sequential_decision,
+)
 from evalkit.stats.confidence_sequence import first_refuted
-from evalkit.stats.decision import Views, weigh
-from evalkit.stats.inputs import split
-from evalkit.stats.one_sided import valid_test
-from evalkit.stats.sequential_test import DrawnTask, SequentialTest, looking_confidence
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 CASES = (  # margin, share of samples that differ, true difference
@@ -67,23 +70,23 @@ LOOK = 32
 def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> str:
     """One run: every task stopped at the look that decides it, then the average's verdict."""
     sizes, task_margin, margin, churn, losses = case
-    tasks = {}
+    order, drawn, scores = {}, [], {"base": [], "arm": []}
     for k, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
         u = rng.random(size)
         d = np.where(u < churn, 1.0, np.where(u > 1 - churn - loss, -1.0, 0.0))
         looking = looking_confidence(0.95)
         _, at = sequential_decision(d, task_margin, size, "tasks", confidence=looking)
-        drawn = size if at is None else min(size, -(-at // LOOK) * LOOK)
-        tasks[f"t{k}"] = DrawnTask(d[:drawn], size)
-    end = None
-    if all(task.whole for task in tasks.values()):
-        labels = np.repeat(list(tasks), [task.size for task in tasks.values()])
-        d = np.concatenate([task.differences for task in tasks.values()])
-        end = valid_test(split(d[None], labels, None), 0)
-    test = SequentialTest(tuple(tasks.values()), "tasks", 0.025, end)
-    estimates.append(test.mean + float(np.mean(losses)))
-    word = weigh([Views(test, test)], margin, 0.025).word
-    return "no worse" if word.acceptable else word.value
+        n = size if at is None else min(size, -(-at // LOOK) * LOOK)
+        order[f"t{k}"] = [f"t{k}/{i}" for i in range(size)]
+        drawn += order[f"t{k}"][:n]
+        scores["base"] += np.where(d > 0, 0.0, 1.0)[:n].tolist()
+        scores["arm"] += np.where(d < 0, 0.0, 1.0)[:n].tolist()
+    tasks = [name.partition("/")[0] for name in drawn]
+    arms = {name: ArmScores(drawn, tasks, values) for name, values in scores.items()}
+    drawing = Drawing("tasks", order, {task: [""] * len(ids) for task, ids in order.items()})
+    row = compare(arms, "base", Options(margin=margin, drawing=drawing)).row("arm")
+    estimates.append(row.result.delta + float(np.mean(losses)))
+    return "no worse" if row.verdict == "better" else str(row.verdict)
 
 
 def macro_table(args: argparse.Namespace) -> None:

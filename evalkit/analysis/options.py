@@ -23,7 +23,7 @@ def comparison_options(
         baseline: name of the arm that the others are compared with.
     """
     record = run.until_decided
-    twin = settings.repeat_of_baseline
+    repeated = baseline == (settings.baseline or run.names[0])  # and not another one on request
     withheld = {arm.name: reason for arm in run.arms if (reason := _doubt(arm)) is not None}
     if record is not None and not record.finished:
         withheld = {arm.name: StoppingInterrupted() for arm in run.arms}
@@ -39,7 +39,7 @@ def comparison_options(
         seed=settings.seed,
         family=settings.family,
         rare_losses_excluded=settings.rare_losses_reason.strip(),
-        repeat=twin if twin != baseline else None,
+        repeat=settings.repeat_of_baseline if repeated else None,
         floors=floors(items, ScoringConfig.model_validate(run.scoring or run.section("scoring"))),
         withheld=withheld,
         drawing=drawing,

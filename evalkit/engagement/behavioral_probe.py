@@ -2,8 +2,8 @@
 
 No server cooperation is needed. Up to `Layout.dense_tokens` tokens every schedule is exact, so the
 prompts are longer. Continuations that are equal under two schedules say that the setting probably
-did nothing; different ones say that it did something. Between two starts of one server they give
-the noise floor.
+did nothing; different ones say that it did something. Between two starts of one server they say
+what repetition alone does.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def scopes(
     """
     ids, tasks, clusters = _samples(base, arm)
     if drawing is not None:
-        there = np.isin(ids, _drawn_ids(drawing, [base, arm] + ([repeat] if repeat else [])))
+        drawn_ids = _drawn_ids(drawing, [base, arm] + ([repeat] if repeat else []))
+        there = np.isin(ids, drawn_ids) | ~np.isin(tasks, list(drawing.order))
         ids, tasks, clusters = ids[there], tasks[there], clusters[there]
     ours, theirs = _answers(arm, ids), _answers(base, ids)
     rows = list(difference_ends(ours.scores, theirs.scores, ours.unusable, theirs.unusable))
@@ -79,7 +80,7 @@ def scopes(
     differences = np.stack(rows)
     parts = tuple(split(differences, tasks, clusters))
     labels = tuple(part.label for part in parts)
-    drawn = {} if drawing is None else _drawn(drawing, labels, ids, differences)
+    drawn = {} if drawing is None else _drawn(drawing, (ids, tasks, clusters), differences)
 
     def scope(name: str, about: tuple[str, ...], strata: tuple[Stratum, ...]) -> Scope:
         there = np.isin(tasks, about)
@@ -106,16 +107,24 @@ def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
 
 
 def _drawn(
-    drawing: Drawing, tasks: tuple[str, ...], ids: Strings, differences: Floats
+    drawing: Drawing, samples: tuple[Strings, Strings, Strings], differences: Floats
 ) -> Mapping[str, tuple[DrawnTask, ...]]:
-    """By task, every row of the differences in the order drawn."""
+    """By task, every row of the differences in the order drawn.
+
+    A task that was not drawn in any order (of a run that was merged in) was asked whole.
+    """
+    ids, tasks, clusters = samples
     place = {name: k for k, name in enumerate(ids.tolist())}
     found = {}
-    for task in tasks:
-        order = drawing.order[task]
+    for task in np.unique(tasks).tolist():
+        if task in drawing.order:
+            order, labels = drawing.order[task], drawing.clusters[task]
+        else:
+            here = np.flatnonzero(tasks == task)
+            here = here[np.argsort(clusters[here], kind="stable")]
+            order, labels = ids[here].tolist(), clusters[here].tolist()
         rows = [place[name] for name in order if name in place]
-        clusters = drawing.clusters[task]
-        found[task] = tuple(DrawnTask(row[rows], len(order), clusters) for row in differences)
+        found[task] = tuple(DrawnTask(row[rows], len(order), labels) for row in differences)
     return found
 
 

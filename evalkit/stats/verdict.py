@@ -70,7 +70,7 @@ class MoreUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnseenChanges:
-    """The interval decides, the bound that allows changes not seen so far does not.
+    """The changes seen so far decide, the bound that allows changes not seen does not.
 
     Attributes:
         have: samples or haystacks now.
@@ -87,7 +87,7 @@ class UnseenChanges:
 
     def __str__(self) -> str:
         how = "lost" if self.losses else "gained"
-        clause = f"the interval alone would decide, but {self.have:,} {self.noun} cannot exclude "
+        clause = f"what was seen would decide, but {self.have:,} {self.noun} cannot exclude "
         clause += f"that a few others are {how} whole"
         return clause if self.needed is None else f"{clause}; about {self.needed:,} would"
 

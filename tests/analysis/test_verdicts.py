@@ -184,6 +184,14 @@ def test_drift_widens_and_leaves_a_loss_beyond_it(tmp_path, capsys):
     assert "drifted" not in capsys.readouterr().out
 
 
+def test_another_baseline_has_no_repeat(tmp_path):
+    arms = {"full": EQUAL, "again": {"qa": "-" * 60 + "+" * 340}, "arm": EQUAL, "other": EQUAL}
+    store = coded_run(tmp_path, arms, margin=0.05, repeat_of_baseline="again")
+    rows = {row.arm: row for row in compare_run(store, "arm").result.rows if row.task == "qa"}
+    assert rows["other"].verdict == "no worse"  # `again` repeats `full`, not `arm`
+    assert rows["again"].verdict == "worse"
+
+
 # --- S9: words -----------------------------------------------------------------------------------
 
 FALSE = ("is no difference", "covers more than", "noise floor", "p (Holm)", "is possible")
@@ -287,6 +295,16 @@ def test_what_withholds_a_verdict_does_so_where_arms_are_stopped(tmp_path):
         row = stopped(tmp_path / name, arms, **more)["arm", "qa"]
         assert row["verdict"] != "no worse", name
         assert row["reasons"][0]["kind"] in ("unusable", "nothing_to_lose", "repeat_differs")
+
+
+def test_a_task_that_was_merged_in_was_asked_whole(tmp_path):
+    full = {"a": "+" * 200, "b": "+" * 200}
+    ids = [f"a/{k}" for k in range(200)]
+    record = {"question": "tasks", "order": {"a": ids}, "clusters": {"a": [""] * 200}}
+    arms = {"full": full, "arm": {"a": "+" * 100 + "." * 100, "b": "+" * 200}}
+    rows = rows_of(coded_run(tmp_path, arms, until_decided=record, margin=0.1))
+    assert {row["verdict"] for (arm, _), row in rows.items() if arm == "arm"} == {"no worse"}
+    assert (rows["arm", "a"]["n"], rows["arm", "b"]["n"]) == (100, 200)
 
 
 def test_the_average_of_stopped_tasks_is_judged_by_its_own_margin(tmp_path):

@@ -8,12 +8,14 @@ from evalkit.core.records import StoppingRecord
 from evalkit.report.panels.base import Panel, Section, Table
 from evalkit.report.tables import difference, interval
 from evalkit.run.store import RunStore
-from evalkit.stats import MACRO, QUESTIONS, Row
+from evalkit.stats import QUESTIONS, Row
 
 
 def _rows(comparison: RunComparison) -> list[Row]:
-    """Those of single tasks that have a verdict."""
-    return [r for r in comparison.result.rows if r.task != MACRO and r.decision is not None]
+    """Those of single tasks that were drawn in an order and have a verdict."""
+    record = comparison.until_decided
+    drawn = {} if record is None else record.order
+    return [r for r in comparison.result.rows if r.task in drawn and r.decision is not None]
 
 
 def table(comparison: RunComparison, record: StoppingRecord) -> Grid:
@@ -34,7 +36,7 @@ def table(comparison: RunComparison, record: StoppingRecord) -> Grid:
 
 def saved(comparison: RunComparison, record: StoppingRecord) -> str:
     """Samples spent by all arms but the baseline and its repeat, against all of them."""
-    rows = _rows(comparison) if record.finished else []
+    rows = _rows(comparison)
     drawn, size = sum(row.n for row in rows), sum(len(record.order[row.task]) for row in rows)
     if not size:
         return "nothing was drawn yet"
