@@ -7,10 +7,11 @@ from pathlib import Path
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.run import RunConfig
-from evalkit.config.server import OpenAIServerConfig, ServerConfig
+from evalkit.config.server import OpenAIServerConfig, ServerConfig, check_urls
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
+from evalkit.core.secrets import learn
 from evalkit.engagement.check import check_arm, launch_of
 from evalkit.engagement.evidence import CheckedArm, checked_arms, dialect_of
 from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
@@ -42,6 +43,7 @@ def check_lines(
             raise EvalkitError("give the URL of a server, or --recipe to see how to start one")
         yield from _start_lines(recipe, arm)
         return
+    _refuse_address(url)
     if recipe is None:
         yield from _server_lines(read_server(url, read_key(None, None)))
         return
@@ -65,6 +67,14 @@ def check_lines(
     if result.verdict == NOT_ENGAGED:
         start = f"; start it as: {result.launch}" if result.launch else ""
         raise EvalkitError(f"arm {chosen.name}: not engaged: {result.reason}{start}")
+
+
+def _refuse_address(url: str) -> None:
+    try:
+        check_urls((url,))
+    except ValueError as error:
+        raise EvalkitError(str(error)) from None
+    learn(url)
 
 
 def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:

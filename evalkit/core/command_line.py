@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from evalkit.core.console import echo
+
 DISTRIBUTION = "dsa-evalkit"
 EPILOG = "What the words mean: docs/glossary.md."
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version(DISTRIBUTION))
+        echo(version(DISTRIBUTION))
         raise typer.Exit
 
 

@@ -93,6 +93,8 @@ def score_row(
         flags += answer_flags(item.metric, answer, mode=scoring.mode)
         if not answer.strip():
             flags.append("empty")
+    if row.redacted:
+        flags.append("redacted")
     if row.finish_reason == "length":
         flags.append("length")
     return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags))

@@ -24,8 +24,8 @@ from evalkit.core.files import (
     dumps,
     read_jsonl,
     read_object,
-    write_atomic,
     write_jsonl,
+    write_object,
     writing,
 )
 from evalkit.core.json_fields import BadField
@@ -77,8 +77,7 @@ class RunStore:
 
     def write_run(self, run: RunRecord) -> None:
         """Replace run.json atomically."""
-        text = json.dumps(run.stored, indent=2, ensure_ascii=False)
-        write_atomic(self.path / "run.json", text + "\n")
+        write_object(self.path / "run.json", run.stored, allow_nan=True)
 
     # -- items ----------------------------------------------------------------------------------
 
@@ -189,6 +188,7 @@ def sample_row(prompt: Prompt, completion: Completion) -> SampleRow:
         error=completion.error,
         reasoning_opened=opens_reasoning(prompt),
         seconds=round(completion.seconds, 4),
+        redacted=completion.redacted,
     )
 
 

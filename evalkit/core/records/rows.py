@@ -97,6 +97,7 @@ class SampleRow(NamedTuple):
         reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.
         seconds: wall time, None where it is not known.
         extra: of imported answers, such as the score of a judge.
+        redacted: whether a secret stood in the completion, which is no longer in it.
     """
 
     sample_id: str
@@ -110,6 +111,7 @@ class SampleRow(NamedTuple):
     reasoning_opened: bool | None = None
     seconds: float | None = None
     extra: JsonObject | None = None
+    redacted: bool = False
 
     @classmethod
     def parse(cls, row: JsonObject) -> SampleRow:
@@ -140,6 +142,7 @@ class SampleRow(NamedTuple):
             opened if isinstance(opened, bool) else None,
             seconds if isinstance(seconds, float) else None,
             extra if isinstance(extra, dict) else None,
+            get("redacted") is True,
         )
 
     @property
@@ -171,6 +174,8 @@ class SampleRow(NamedTuple):
         row["seconds"] = self.seconds
         if self.extra:
             row["extra"] = self.extra
+        if self.redacted:
+            row["redacted"] = True
         return row
 
 

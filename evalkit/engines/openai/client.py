@@ -20,8 +20,9 @@ import aiohttp
 import httpx2
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
 
+from evalkit.core.secrets import redact_message
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
-from evalkit.engines.openai.api_keys import Key
+from evalkit.engines.openai.api_keys import Key, split_query
 
 CONNECT_SECONDS = 10.0
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -78,7 +79,8 @@ class Client:
 
     def __init__(self, url: str, key: Key, *, connections: int = 1000) -> None:
         self._key = key
-        self._url = base_url(url)
+        address, self._query = split_query(url)
+        self._url = base_url(address)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self._sdk: AsyncOpenAI | None = None
@@ -94,6 +96,7 @@ class Client:
             self._sdk = AsyncOpenAI(
                 base_url=self._url,
                 api_key=self._key.reveal(),
+                default_query=self._query,
                 max_retries=0,
                 http_client=DefaultAioHttpClient(limits=limits, verify=verify),
             )
@@ -172,7 +175,8 @@ class Client:
                 proxy=_proxy(self._url),
             )
         data = json.dumps(body).encode()
-        async with self._session.post(self._url + path, data=data) as response:
+        where = self._url + path
+        async with self._session.post(where, data=data, params=self._query) as response:
             raw = await response.read()
             if response.status < 400:
                 return raw
@@ -254,7 +258,8 @@ def _json(raw: bytes | str) -> JsonObject:
     if not isinstance(data, dict):
         raise Retry("the reply is not a JSON object")
     if data.get("error"):
-        raise Retry(f"the server reports an error in its reply: {str(data['error'])[:200]}")
+        said = redact_message(str(data["error"]))[:200]
+        raise Retry(f"the server reports an error in its reply: {said}")
     return data
 
 
