@@ -172,3 +172,24 @@ def test_a_checkpoint_around_the_whole_model_inside_the_block():
     with apply_schedule(model, schedule):
         checkpoint(loss_of, model, use_reentrant=False).backward()
     assert_equal(gradients(model), expected)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_checkpoints_by_hand_around_layers_are_refused_inside_the_block(kind, reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    from evalkit.dsa.overrides import override_forward
+
+    model = build("deepseek_v32").train()
+    layer = indexer_sites(model).root.layers[5]
+    forward = layer.forward
+
+    def by_hand(hidden, **options):
+        return checkpoint(lambda h: forward(h, **options), hidden, use_reentrant=reentrant)
+
+    schedule = schedule_of(model, *SCHEDULES[kind])
+    with override_forward(layer, by_hand), apply_schedule(model, schedule):
+        loss = output(model, tokens(1, LENGTH), use_cache=False).mean()
+        with pytest.raises(ScheduleError, match=r"checkpoint by model\.activation_checkpointing"):
+            loss.backward()
