@@ -12,6 +12,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
 from evalkit.core.secrets import learn
+from evalkit.dsa.json_types import as_object
 from evalkit.engagement.check import check_arm, launch_of
 from evalkit.engagement.evidence import CheckedArm, checked_arms, dialect_of
 from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
@@ -96,8 +97,9 @@ def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
 def _server_lines(info: ServerInfo) -> Iterator[str]:
     yield f"server     {info.kind} {info.version}".rstrip()
     yield f"models     {', '.join(info.models) or 'none'}"
-    yield f"overrides  {'not told' if info.overrides is None else dict(info.overrides)}"
-    for name, value in info.settings.items():
+    told = info.facts()
+    yield f"overrides  {'not told' if told['overrides'] is None else told['overrides']}"
+    for name, value in as_object(told["settings"]).items():
         yield f"           {name} = {value}"
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 
 import pytest
 
 from evalkit.core.console import run_command
 from evalkit.core.errors import EvalkitError
+from evalkit.core.secrets import hide
 from evalkit.run.store import RunStore
 from tests.command import evalkit
+from tests.paths import ROOT
 from tests.servers.fake import FakeServer, rule
 from tests.servers.http import STREAM_END, STREAM_HEAD, chunk, response
 
@@ -269,3 +272,29 @@ def test_arms_with_control_characters_are_refused(planted, tmp_path, capfd):
 
     with pytest.raises(EvalkitError, match=r"--arm: .*control characters"):
         import_predictions("ruler", tmp_path, "a\u202eb", RunStore(tmp_path / "imported"))
+
+
+def test_a_server_that_tells_its_own_keys(capfd):
+    settings = f"--api-key {PLANTED['settings']} \x1b[31m"
+    info = {
+        "model_path": "m\x1b]0;evil\x07",
+        "api_key": PLANTED["server_info"],
+        "version": "0.5.19",
+        "json_model_override_args": json.dumps({"hub_token": PLANTED["overrides"]}),
+        "disaggregation_mode": settings,
+    }
+    with FakeServer(reports={"/server_info?config_format=json": info}) as server:
+        assert evalkit("check", server.url) == 0
+        assert evalkit("check", server.url.replace("//", "//me:sk-planted-user-0123456789@")) == 2
+    shown = "".join(capfd.readouterr())
+    assert "{'hub_token': '[key]'}" in shown
+    assert r"disaggregation_mode = --api-key [key] \x1b[31m" in shown
+    assert r"m\x1b]0;evil\x07" in shown
+    assert "sk-planted" not in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.toml")), ids=str)
+def test_shipped_recipes_hold_nothing_that_looks_like_a_secret(path):
+    recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert json.dumps(hide(recipe)) == json.dumps(recipe)

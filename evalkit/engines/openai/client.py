@@ -20,7 +20,7 @@ import aiohttp
 import httpx2
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
 
-from evalkit.core.secrets import redact_message
+from evalkit.core.secrets import learn, redact_message
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.api_keys import Key, split_query
 
@@ -232,7 +232,9 @@ class Client:
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for an address; asked once, not with every request."""
     parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    learn(proxy)  # it may hold a password
+    return proxy
 
 
 def _outcome(status: int, reason: str, retry_after: str | None) -> Exception:
