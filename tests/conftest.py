@@ -7,6 +7,8 @@ import os
 import hypothesis
 import pytest
 
+from evalkit.core import secrets
+
 # One thread per worker: two workers with all threads each make a two-core machine crawl.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The suite needs no network; a test that reaches for the hub must fail, not wait.
@@ -15,6 +17,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # A test that waits for the disk or for a busy machine is slow, not wrong.
 hypothesis.settings.register_profile("evalkit", deadline=None)
 hypothesis.settings.load_profile("evalkit")
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets():
+    """What one test tells the process is not searched for in the next."""
+    yield
+    secrets.forget()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from distill.cli.common import Out, Recipe, Set, load_recipe, run_directory
+from evalkit.core.console import echo
 
 
 def data(recipe: Recipe, out: Out = None, set_: Set = None) -> None:
@@ -19,10 +18,10 @@ def data(recipe: Recipe, out: Out = None, set_: Set = None) -> None:
     counts = packed.facts["counts"]
     for split, sequences in packed.splits.items():
         tokens = packed.facts["tokens"][split]
-        typer.echo(f"{split}: {len(sequences)} sequences, {tokens:,} tokens")
-    typer.echo(
+        echo(f"{split}: {len(sequences)} sequences, {tokens:,} tokens")
+    echo(
         f"{counts['documents']} documents read, {counts['excluded']} excluded for repeating an"
         f" evaluation prompt, {counts['too_short']} too short"
     )
-    typer.echo(f"tokenizer sha256 {packed.facts['identity']['tokenizer_sha256'][:16]}")
-    typer.echo(f"tokens sha256 {packed.sha256[:16]}: {directory}")
+    echo(f"tokenizer sha256 {packed.facts['identity']['tokenizer_sha256'][:16]}")
+    echo(f"tokens sha256 {packed.sha256[:16]}: {directory}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from evalkit.core.console import echo
+
 
 def export(
     indexer: Annotated[Path, typer.Argument(help="Indexer directory that `distill train` wrote.")],
@@ -21,14 +23,14 @@ def export(
 
     done = export_checkpoint(indexer, base, out, copy=copy)
     shards = len(done.rewritten) + len(done.linked) + len(done.copied)
-    typer.echo(
+    echo(
         f"{done.tensors} tensors in {len(done.rewritten)} of {shards} shards"
         f" ({len(done.linked)} hard-linked, {len(done.copied)} copied unchanged)"
         + (f", {done.requantised} in FP8 with new scales" if done.requantised else "")
     )
     for name, value in done.settings.items():
         shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        typer.echo(f"config.json: {name} = {shown}")
+        echo(f"config.json: {name} = {shown}")
     for note in done.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"checkpoint: {done.directory}")
+        echo(f"note: {note}")
+    echo(f"checkpoint: {done.directory}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from evalkit.core.console import echo
+
 
 def plan(
     target: Annotated[
@@ -59,4 +61,4 @@ def plan(
         efficiency=efficiency,
         disk=disk,
     ):
-        typer.echo(line)
+        echo(line)

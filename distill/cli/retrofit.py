@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evalkit.core.console import echo
+
 if TYPE_CHECKING:
     from distill.retrofit.convert import Converted
 
@@ -43,20 +45,20 @@ def retrofit(
     dense = load_dense(model)
     converted = convert(dense, out, family, Indexers(index_heads, topk, copied=not format_only))
     for line in _lines(converted):
-        typer.echo(line)
+        echo(line)
     if check is not None:
         exact, sparse = compare_on_text(dense, out, check)
-        typer.echo(
+        echo(
             f"every token selected, {exact.tokens} tokens, fp32: logits differ by"
             f" {exact.max:.1e} at most, {exact.mean:.1e} on the mean (their spread is"
             f" {exact.spread:.2f}); same argmax at {exact.agreement:.2%}"
         )
         if sparse is not None:
-            typer.echo(
+            echo(
                 f"index_topk {converted.index_topk}: KL {sparse.kl:.3f} nats a token from the base"
                 f" model; same argmax at {sparse.agreement:.2%}"
             )
-    typer.echo(f"checkpoint: {converted.directory}")
+    echo(f"checkpoint: {converted.directory}")
 
 
 def _lines(converted: Converted) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from distill.cli.common import Out, run_directory
 from distill.models.causal_lm import CausalLM
+from evalkit.core.console import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,11 +68,11 @@ def search(
         "recipe sha256": canonical_hash(config),
     }
     output.write(directory, steps, provenance)
-    typer.echo(
+    echo(
         f"{evaluated} evaluations ({run.most_evaluations} without a proposal),"
         f" {run.layer_runs:,} layer runs, {seconds} s"
     )
-    typer.echo(f"arms: {directory / output.ARMS_FILE}")
+    echo(f"arms: {directory / output.ARMS_FILE}")
 
 
 def _print_cost(run: GreedySearch, model: CausalLM, batches: Sequence[Batch], resumed: int) -> None:
@@ -90,7 +91,7 @@ def _print_cost(run: GreedySearch, model: CausalLM, batches: Sequence[Batch], re
     per_token = text.num_hidden_layers * text.hidden_size * model.dtype.itemsize
     cached = 2 * tokens * per_token / 2**20
     most = run.most_evaluations
-    typer.echo(
+    echo(
         f"{run.flips} changes, at most {most} evaluations of {tokens:,} tokens; a whole forward of"
         f" them takes {once:.1f} s, half of it on average is never repeated: about"
         f" {most * once / 2:.0f} s; hidden states kept: {cached:.0f} MiB"
@@ -100,7 +101,7 @@ def _print_cost(run: GreedySearch, model: CausalLM, batches: Sequence[Batch], re
 
 def _print_step(step: SearchStep) -> None:
     what = "begin" if step.layer < 0 else f"layer {step.layer}"
-    typer.echo(
+    echo(
         f"{what:>9}  {step.schedule!s}  loss {step.loss:.5f}  held-out {step.held_out:.5f}"
         f"  ({step.evaluated} measured)"
     )

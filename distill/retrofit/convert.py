@@ -18,6 +18,7 @@ from distill.retrofit.rotary import longrope_parameters
 from distill.retrofit.weights import Rewriter, latent_width, padded_width
 from evalkit.core.errors import in_one_line
 from evalkit.core.files import writing
+from evalkit.dsa.files import follow_umask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -203,6 +204,7 @@ def _write(
             note = _save_tokenizer(dense, partial)
             text = card(dense, family, config, parts)
             (partial / "README.md").write_text(text, encoding="utf-8")
+            follow_umask(partial)
             if out.exists():
                 out.rmdir()
             partial.rename(out)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from distill.errors import DistillError, first_line
 from distill.training.identity import upgraded_identity
 from distill.training.state import TrainState
-from evalkit.dsa.files import file_sha256
+from evalkit.dsa.files import file_sha256, follow_umask
 
 KEEP = 2
 
@@ -71,6 +71,7 @@ def save_checkpoint(
         "progress": state.record(),
     }
     (new / "state.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    follow_umask(new)
     target = root / f"{state.step:08d}"
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)

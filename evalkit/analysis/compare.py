@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
 from evalkit.analysis.parity import parity_lines
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.files import write_atomic
+from evalkit.core.files import write_object
 from evalkit.core.recipe import override
 from evalkit.core.records import (
     ArmEntry,
@@ -43,6 +42,7 @@ FLAGS = {
     "truncated": "with a truncated prompt",
     "over_length": "over-length",
     "dense": "within index_topk, where nothing can differ",
+    "redacted": "with a secret cut out of them",
 }
 
 
@@ -282,5 +282,4 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         summaries={summary.name: summary.data for summary in comparison.summaries},
         rows=comparison_rows(comparison),
     )
-    text = json.dumps(record.json(), indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(store.path / "compare.json", text + "\n")
+    write_object(store.path / "compare.json", record.json())

@@ -6,7 +6,6 @@ baseline drifted between its first and its last round.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,10 +26,10 @@ from evalkit.bench.results import (
     speed,
 )
 from evalkit.config.bench import BenchConfig
-from evalkit.core.files import write_atomic
+from evalkit.core.files import write_atomic, write_object
 from evalkit.core.grid import Grid
 from evalkit.core.recipe import parse
-from evalkit.dsa.json_types import JsonValue
+from evalkit.dsa.json_types import JsonValue, as_object
 from evalkit.report.markdown import escape, table_lines
 from evalkit.run.store import RunStore
 
@@ -255,8 +254,7 @@ def as_json(report: BenchReport) -> dict[str, JsonValue]:
 
 def write(store: RunStore, report: BenchReport) -> None:
     """bench.json and bench.md beside the run."""
-    text = json.dumps(_without_nan(as_json(report)), indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(store.path / "bench.json", text + "\n")
+    write_object(store.path / "bench.json", as_object(_without_nan(as_json(report))))
     write_atomic(store.path / "bench.md", markdown(report))
 
 

@@ -22,9 +22,10 @@ from evalkit.config.bench import BenchConfig
 from evalkit.config.run import RunConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.files import append_jsonl, read_jsonl, write_atomic
+from evalkit.core.files import append_jsonl, read_jsonl, write_atomic, write_object
 from evalkit.core.model_info import resolve_model
 from evalkit.core.provenance import environment
+from evalkit.core.secrets import hide_fields
 from evalkit.core.types import Prompt
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject, as_list, as_object
@@ -95,7 +96,7 @@ def measure_arms(
     bench = _load_of(config, base_dir)
     folder = store.path / "bench"
     facts: BenchFacts = {
-        "bench": bench.model_dump(mode="json", exclude={"text_file"}),
+        "bench": hide_fields(bench.model_dump(mode="json", exclude={"text_file"})),
         "baseline": baseline_of(config),
         "environment": environment(),
         "arms": [],
@@ -117,7 +118,7 @@ def measure_arms(
         )
     if not add:
         write_atomic(folder / "rounds.jsonl", "")
-    write_atomic(folder / "facts.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_object(folder / "facts.json", cast(JsonObject, facts), allow_nan=True)
     done = 1 + max((row.number for row in _rounds(folder)), default=-1)
     turns = _added(engaged, bench, done) if add else _order(engaged, facts["baseline"], bench)
     for number, candidate, first in turns:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from evalkit.cli.common import Out
+from evalkit.core.console import echo
 
 Url = Annotated[
     str | None,
@@ -28,4 +29,4 @@ def check(
     from evalkit.cli.check_text import check_lines
 
     for line in check_lines(url, recipe, arm, out, log):
-        typer.echo(line)
+        echo(line)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.run import RunConfig
-from evalkit.config.server import OpenAIServerConfig, ServerConfig
+from evalkit.config.server import OpenAIServerConfig, ServerConfig, check_urls
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.recipe import load
+from evalkit.core.secrets import learn
+from evalkit.dsa.json_types import as_object
 from evalkit.engagement.check import check_arm, launch_of
 from evalkit.engagement.evidence import CheckedArm, checked_arms, dialect_of
 from evalkit.engagement.findings import NOT_ENGAGED, ArmCheck
@@ -42,6 +44,7 @@ def check_lines(
             raise EvalkitError("give the URL of a server, or --recipe to see how to start one")
         yield from _start_lines(recipe, arm)
         return
+    _refuse_address(url)
     if recipe is None:
         yield from _server_lines(read_server(url, read_key(None, None)))
         return
@@ -67,6 +70,14 @@ def check_lines(
         raise EvalkitError(f"arm {chosen.name}: not engaged: {result.reason}{start}")
 
 
+def _refuse_address(url: str) -> None:
+    try:
+        check_urls((url,))
+    except ValueError as error:
+        raise EvalkitError(str(error)) from None
+    learn(url)
+
+
 def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
     """The start line of every arm (or of one), without a server and without a download."""
     config = load(recipe, RunConfig)
@@ -86,8 +97,9 @@ def _start_lines(recipe: Path, name: str | None) -> Iterator[str]:
 def _server_lines(info: ServerInfo) -> Iterator[str]:
     yield f"server     {info.kind} {info.version}".rstrip()
     yield f"models     {', '.join(info.models) or 'none'}"
-    yield f"overrides  {'not told' if info.overrides is None else dict(info.overrides)}"
-    for name, value in info.settings.items():
+    told = info.facts()
+    yield f"overrides  {'not told' if told['overrides'] is None else told['overrides']}"
+    for name, value in as_object(told["settings"]).items():
         yield f"           {name} = {value}"
 
 

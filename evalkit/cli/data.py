@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from evalkit.core.console import echo
+
 app = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
 
 
@@ -27,9 +29,9 @@ def prepare(
     for name in dict.fromkeys(wanted):
         (paths,) = sources.prepare([name], source).values()
         for path in paths:
-            typer.echo(f"{name}: {path}")
+            echo(f"{name}: {path}")
         if not paths:
-            typer.echo(f"{name}: generated, nothing to fetch")
+            echo(f"{name}: generated, nothing to fetch")
 
 
 @app.command()
@@ -44,19 +46,17 @@ def show(
     for name in dict.fromkeys(chosen):
         card = cards.load(name)
         origin = "generated here; " if card.generated else ""
-        typer.echo(f"{name}: {card.pretty_name} ({origin}licence {card.license})")
+        echo(f"{name}: {card.pretty_name} ({origin}licence {card.license})")
         for used in card.uses:
-            typer.echo(f"  uses the files of {used}")
+            echo(f"  uses the files of {used}")
         for row in rows:
             if row.name == name:
                 size = f", {row.bytes:,} bytes".replace(",", " ") if row.bytes else ""
-                typer.echo(f"  {row.file}: {row.state}{size}")
-                typer.echo(f"    origin    {row.origin}")
-                typer.echo(f"    revision  {row.revision}")
-                typer.echo(
-                    f"    sha256    {row.sha256 or 'of the first download, once it is here'}"
-                )
-                typer.echo(f"    path      {row.path}")
+                echo(f"  {row.file}: {row.state}{size}")
+                echo(f"    origin    {row.origin}")
+                echo(f"    revision  {row.revision}")
+                echo(f"    sha256    {row.sha256 or 'of the first download, once it is here'}")
+                echo(f"    path      {row.path}")
 
 
 def _data_set(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from evalkit.cli.common import RunDir
+from evalkit.core.console import echo
 from evalkit.exporters import FORMATS as EXPORTS
 from evalkit.importers import FORMATS as IMPORTS
 
@@ -35,7 +36,7 @@ def import_(
     store = RunStore(out)
     report = import_predictions(format_, path, arm, store, allow_partial=allow_partial)
     for line in report.lines():
-        typer.echo(line)
+        echo(line)
     if not report.unchanged:
         with store.lock():
             score_run(store)
@@ -52,4 +53,4 @@ def export(
     from evalkit.run.store import RunStore
 
     files = write(format_, RunStore(directory), out, arm)
-    typer.echo(f"{len(files)} files in {out}")
+    echo(f"{len(files)} files in {out}")

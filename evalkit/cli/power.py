@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evalkit.core.console import echo
 from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _pilot(
 
     comparison = compare_run(RunStore(directory))
     name = pilot_arm(comparison, arm)
-    typer.echo(f"pilot: {name} against {comparison.result.baseline}, {directory}")
+    echo(f"pilot: {name} against {comparison.result.baseline}, {directory}")
     spreads = pilot_spreads(comparison, name)
     counts = {task: spread.pilot for task, spread in spreads.items()}
     return spreads, counts, comparison.settings.margin, comparison.settings.confidence

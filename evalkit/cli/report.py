@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evalkit.core.console import echo
 from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def report(
     comparison = compare_run(store, baseline, settings_of(store, set_ or ()))
     if isinstance(store, MergedRuns):
         for name, (path, old) in store.renamed.items():
-            typer.echo(f"{old} of {path} has other answers or facts: shown as {name}")
+            echo(f"{old} of {path} has other answers or facts: shown as {name}")
     if layout:
         _retention(comparison, out or store.path / "retention.md")
     elif public:
@@ -62,17 +63,17 @@ def report(
 
         folder = out or store.path / "public"
         files = write(store, comparison, folder)
-        typer.echo(f"{len(files)} files in {folder}")
+        echo(f"{len(files)} files in {folder}")
     else:
         from evalkit.report import html
         from evalkit.report.plots import write as pictures
 
         path = out or store.path / "report.html"
         html.write(store, comparison, path)
-        typer.echo(f"report: {path}")
+        echo(f"report: {path}")
         if plots:
             files = pictures.write(store, comparison, path.parent / "plots")
-            typer.echo(f"plots: {len(files)} files in {path.parent / 'plots'}")
+            echo(f"plots: {len(files)} files in {path.parent / 'plots'}")
 
 
 def _retention(comparison: RunComparison, path: Path) -> None:
@@ -89,4 +90,4 @@ def _retention(comparison: RunComparison, path: Path) -> None:
     if path.suffix not in writers:
         raise EvalkitError(f"--out {path}: end it in {', '.join(WRITERS)}")
     write_atomic(path, writers[path.suffix](retention_table.retention_table(comparison)))
-    typer.echo(f"table: {path}")
+    echo(f"table: {path}")

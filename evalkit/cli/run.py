@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evalkit.cli.common import Baseline, Out, Recipe, RunDir
-from evalkit.core.console import open_console, open_progress
+from evalkit.core.console import echo, open_console, open_progress
 from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def score(
     with store.lock():
         counts = score_run(store, scoring)
     for arm, count in counts.items():
-        typer.echo(f"{arm}: {count} scores")
+        echo(f"{arm}: {count} scores")
 
 
 def compare(

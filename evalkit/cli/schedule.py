@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from evalkit.core.console import echo
+
 
 class _ShowByDefault(TyperGroup):
     """`evalkit schedule MODEL` means `evalkit schedule show MODEL`."""
@@ -52,7 +54,7 @@ def show(
 
     letters = pattern_named(published, pattern)
     for line in lines(target, retention, letters, sources, lag, lag_phase):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -87,7 +89,7 @@ def export(
         name = choose(engine, model_type=model.model_type).name
         schedule = from_freq(model.layer_ids, freq, engine=name, offset=offset)
     for line in export_lines(target, schedule, engine, enabled=enabled, stages=stages):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command("import")
@@ -100,7 +102,7 @@ def import_(
     from evalkit.cli.schedule_text import import_lines
 
     for line in import_lines(target, engine, settings):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command("published")
@@ -109,4 +111,4 @@ def published_() -> None:
     from evalkit.cli.schedule_text import published_lines
 
     for line in published_lines():
-        typer.echo(line)
+        echo(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+from evalkit.core.console import echo
 
 
 def tasks() -> None:
@@ -13,4 +13,4 @@ def tasks() -> None:
     kinds, names = (max(len(row[i]) for row in rows) for i in (0, 1))
     for kind, name, text, package in rows:
         source = f"  [{package}]" if package else ""
-        typer.echo(f"{kind:<{kinds}}  {name:<{names}}  {text}{source}")
+        echo(f"{kind:<{kinds}}  {name:<{names}}  {text}{source}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from evalkit.config.schedule import ScheduleConfig
 from evalkit.config.server import CUSTOM, ServerConfig
+from evalkit.core.printable import name_problem
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_metadata import read_schedule
 
@@ -27,6 +28,13 @@ class ArmConfig(ScheduleConfig):
     model: str | None = None
     indexer: str | None = None
     server: ServerConfig | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        if problem := name_problem(name):
+            raise ValueError(problem)
+        return name
 
     @property
     def title(self) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, model_validator
 
 from evalkit.core.recipe import Strict
+from evalkit.core.secrets import hide
 from evalkit.dsa.engine_config.versions import choose
 from evalkit.dsa.schedule import ScheduleError
 
@@ -88,8 +89,8 @@ class ServerConfig(Strict):
         served_model: name that the servers know; default: the engine section's.
         enabled: reuse switched on though every layer is full (frequency 1), or off; default: on
             where the schedule is not the checkpoint's own.
-        environment: variables that the server was started with; no secrets.
-        flags: arguments that it was started with.
+        environment: variables that the server was started with.
+        flags: arguments that it was started with; secrets among both are recorded as ``[key]``.
         log: file that the server writes its log to, read by the check.
         markers: regular expressions of log lines that every rank must write.
         fallbacks: regular expressions of log lines that spoil the arm.
@@ -139,8 +140,13 @@ PLACE_FIELDS = frozenset({"urls", "served_model", "log"})
 def check_urls(urls: tuple[str, ...]) -> None:
     """Raise `ValueError` for what is no address, or holds a password."""
     for url in urls:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a URL must not hold a user name or password: use api_key_env")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url} is not an address: write http://host:port")
+            # Before an @ may stand a password.
+            shown = "a URL with an @" if "@" in url else str(hide(url))
+            raise ValueError(f"{shown} is not an address: write http://host:port")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evalkit.core.console import echo
 from evalkit.core.provenance import DISTRIBUTION
 
 EPILOG = "What the words mean: docs/glossary.md."
@@ -14,7 +15,7 @@ EPILOG = "What the words mean: docs/glossary.md."
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version(DISTRIBUTION))
+        echo(version(DISTRIBUTION))
         raise typer.Exit
 
 

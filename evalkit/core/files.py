@@ -1,4 +1,7 @@
-"""Record files that survive a kill: atomic writes, appended JSON lines, torn last lines."""
+"""Record files that survive a kill: atomic writes, appended JSON lines, torn last lines.
+
+No secret that this process was told is written (`evalkit.core.secrets`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import BinaryIO, TypeVar
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
+from evalkit.core.secrets import redact, redact_strings
 from evalkit.dsa.files import replacing
 from evalkit.dsa.json_types import JsonObject, JsonValue
 
@@ -19,6 +23,7 @@ T = TypeVar("T")
 
 def dumps(row: JsonObject) -> str:
     """One JSON line; lone surrogates are escaped so that any completion can be written."""
+    row = {key: redact_strings(value) for key, value in row.items()}
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode("utf-8")
@@ -136,6 +141,22 @@ def read_object(path: Path) -> JsonObject:
 
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that readers see the old or the new one, never half of it."""
+    _replace(path, redact(text))
+
+
+def write_object(path: Path, data: JsonObject, *, allow_nan: bool = False) -> None:
+    """Write one JSON object as `write_atomic` writes a text.
+
+    Raises:
+        ValueError: it holds nan or an infinite number, and those are not allowed.
+    """
+    # Value by value: a secret may look like the name of a field.
+    data = {key: redact_strings(value) for key, value in data.items()}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=allow_nan)
+    _replace(path, text + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
     with writing(path), replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 

@@ -9,7 +9,6 @@ import copy
 import difflib
 import hashlib
 import json
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -27,7 +26,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+from evalkit.core.console import echo
 from evalkit.core.errors import EvalkitError
+from evalkit.core.secrets import learn, redact
 
 _notices: ContextVar[list[str] | None] = ContextVar("_notices", default=None)
 
@@ -154,6 +155,8 @@ def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
         raise EvalkitError(f"{path}: not valid TOML: {error}") from None
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
+    for text in overrides:
+        learn(_as_section(text))  # an error may repeat it
     _apply_all(data, overrides)
     return parse(data, model, str(path))
 
@@ -171,16 +174,17 @@ def parse(data: Mapping[str, object], model: type[R], where: str) -> R:
 
     Fields of an earlier version are taken, with a line on stderr each.
     """
+    learn(data)
     notices: list[str] = []
     token = _notices.set(notices)
     try:
         section = model.model_validate(data)
     except ValidationError as error:
-        raise EvalkitError(f"{where}: {_explain(error, model, data)}") from None
+        raise EvalkitError(redact(f"{where}: {_explain(error, model, data)}")) from None
     finally:
         _notices.reset(token)
     for notice in dict.fromkeys(notices):
-        print(f"{where}: {notice}", file=sys.stderr)  # noqa: T201
+        echo(f"{where}: {notice}", error=True)
     return section
 
 
@@ -203,12 +207,7 @@ def _apply(data: dict[str, object], override: str) -> None:
     key, sep, raw = override.partition("=")
     if not sep or not key.strip():
         raise EvalkitError(f"--set {override}: write it as a.b=value")
-    try:
-        parsed = tomllib.loads(f"v = {raw}")
-        # more keys: a line break smuggled them in
-        value: object = parsed["v"] if len(parsed) == 1 else raw
-    except tomllib.TOMLDecodeError:
-        value = raw
+    value = _value(raw)
     *parents, last = [part.strip() for part in key.split(".")]
     node: object = data
     for part in parents:
@@ -221,6 +220,24 @@ def _apply(data: dict[str, object], override: str) -> None:
         node[last] = value
     else:
         raise EvalkitError(f"--set {override}: {'.'.join(parents)} is not a section")
+
+
+def _value(raw: str) -> Any:
+    """A value as TOML, or a bare string where it is not."""
+    try:
+        parsed = tomllib.loads(f"v = {raw}")
+    except tomllib.TOMLDecodeError:
+        return raw
+    return parsed["v"] if len(parsed) == 1 else raw  # more keys: a line break smuggled them in
+
+
+def _as_section(override: str) -> Any:
+    """``a.b=value`` as the section that it would be alone."""
+    key, _, raw = override.partition("=")
+    section: Any = _value(raw)
+    for part in reversed(key.split(".")):
+        section = {part.strip(): section}
+    return section
 
 
 def _child(node: object, part: str, override: str) -> object:

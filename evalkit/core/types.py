@@ -109,6 +109,7 @@ class Completion:
         completion_tokens: tokens generated.
         seconds: wall time of the request (of the batch, divided evenly, for batched engines).
         error: one line when ``finish_reason == "error"``, else None.
+        redacted: whether the text held a secret, which is no longer in it.
     """
 
     sample_id: str
@@ -118,6 +119,7 @@ class Completion:
     completion_tokens: int
     seconds: float
     error: str | None = None
+    redacted: bool = False
 
 
 class Tokenizer(Protocol):

@@ -3,7 +3,8 @@
 Each indexer's forward is overridden on the instance, so the module tree, parameter names, device
 placement and hooks stay as they are. A layer that computes runs its own indexer and publishes the
 selection; what a layer reads comes from its source. Selections live in a carrier for one forward
-of the model and are dropped when the next one begins.
+of the model and are dropped when the next one begins; layers under gradient checkpointing keep
+what they read (`evalkit.dsa.recomputation`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from evalkit.dsa.call import IndexerCall, read_call
 from evalkit.dsa.families.sites import IndexerSites, adapter_of, indexer_sites, topk_of
 from evalkit.dsa.overrides import override_forward, swap_indexer
+from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 
@@ -27,6 +30,7 @@ _ENTER = threading.Lock()
 
 Observer = Callable[[int, IndexerCall, Tensor | None], None]
 Forward = Callable[..., Tensor]
+Run = Callable[[tuple[object, ...], Mapping[str, object]], Tensor]
 
 
 class ScheduleInUseError(RuntimeError):
@@ -65,6 +69,9 @@ class AppliedSchedule:
             "decode": schedule.sources("decode"),
         }
         self._release = _releases(schedule)
+        self._forwards: list[Forward | None] = []
+        self._recorded: Read | None = None
+        self._until_end = ExitStack()
 
     # -- one forward ----------------------------------------------------------------------------
 
@@ -76,10 +83,41 @@ class AppliedSchedule:
         self._thread = threading.get_ident()
         self._carrier.clear()
         self._carrier.update(self.given)
+        self._until_end.close()
+        if torch.is_grad_enabled() and self._sites.root.training:
+            following = checkpoints_followed(self._sites.root, self._recording, self._replaying)
+            self._until_end.enter_context(following)
 
     def _end(self, *_: object) -> None:
         self._thread = None
         self._carrier.clear()
+        self._until_end.close()
+
+    @contextmanager
+    def _recording(self, read: Read) -> Iterator[None]:
+        """Keep in `read` what layers read inside the block."""
+        self._recorded = read
+        try:
+            yield
+        finally:
+            self._recorded = None
+
+    @contextmanager
+    def _replaying(self, read: Read) -> Iterator[None]:
+        """Let the layers of `read` read the same again inside the block."""
+        with ExitStack() as stack:
+            for ordinal in read:
+                again = partial(self._run_again, read, ordinal)
+                stack.enter_context(_replaced(self._sites, ordinal, again))
+            yield
+
+    def _run_again(
+        self, read: Read, ordinal: int, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Tensor:
+        forward = self._forwards[ordinal]
+        if forward is not None and self.schedule.computes[ordinal] and not self._chunked:
+            forward(*args, **kwargs)  # some families' indexers are part of the graph
+        return read[ordinal]
 
     def _run(
         self,
@@ -104,6 +142,8 @@ class AppliedSchedule:
         if self._observe is not None:
             self._observe(ordinal, call, selection)
         result = self._read(ordinal, call.hidden)
+        if self._recorded is not None:
+            self._recorded[ordinal] = result
         for source in self._release[ordinal]:
             self._carrier.pop(source, None)
         return result
@@ -135,7 +175,8 @@ class AppliedSchedule:
             ids = self._sites.layout.layer_ids
             raise ScheduleError(
                 f"layer {ids[reader]} reads the selection of layer {ids[source]}, which was not"
-                " computed in this forward: run the whole model, not single layers"
+                " computed in this forward: run the whole model, not single layers, and checkpoint"
+                f" by {ENABLE}"
             )
         return self._carrier[source].to(hidden.device)
 
@@ -152,7 +193,7 @@ def _releases(schedule: ReuseSchedule) -> list[list[int]]:
 class _SharedIndexer(nn.Module):
     """Takes the place of the indexer that a natively shared layer does not have."""
 
-    def __init__(self, run: Callable[[tuple[object, ...], Mapping[str, object]], Tensor]) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
 
@@ -169,6 +210,9 @@ def apply_schedule(
     observe: Observer | None = None,
 ) -> Iterator[AppliedSchedule]:
     """Run `model` under `schedule` inside the block; undo exactly at its end, errors included.
+
+    Gradients are those of the schedule, also where backward comes after the block and where
+    `model.activation_checkpointing_enable()` makes layers run again (`observe` sees them once).
 
     Args:
         model: a transformers model of a supported family.
@@ -200,22 +244,21 @@ def apply_schedule(
         end = sites.root.register_forward_hook(applied._end, always_call=True)
         stack.callback(end.remove)
         for ordinal in range(len(schedule)):
-            stack.enter_context(_installed(applied, sites, ordinal))
+            indexer = sites.indexer(ordinal)
+            # Another library's hook may sit there: run through it.
+            forward: Forward | None = None if indexer is None else indexer.forward
+            applied._forwards.append(forward)
+            run = partial(applied._run, ordinal, forward)
+            stack.enter_context(_replaced(sites, ordinal, run))
         yield applied
 
 
-def _installed(
-    applied: AppliedSchedule, sites: IndexerSites, ordinal: int
-) -> AbstractContextManager[None]:
-    """The schedule in place of one layer's indexer, or where a natively shared layer has none."""
+def _replaced(sites: IndexerSites, ordinal: int, run: Run) -> AbstractContextManager[None]:
+    """`run` in place of one layer's indexer, or where a natively shared layer has none."""
     indexer = sites.indexer(ordinal)
     if indexer is None:
-        shared = _SharedIndexer(lambda args, kwargs: applied._run(ordinal, None, args, kwargs))
-        return swap_indexer(sites.owners[ordinal], shared)
-    forward: Forward = indexer.forward  # another library's hook may sit there: run through it
-    return override_forward(
-        indexer, lambda *args, **kwargs: applied._run(ordinal, forward, args, kwargs)
-    )
+        return swap_indexer(sites.owners[ordinal], _SharedIndexer(run))
+    return override_forward(indexer, lambda *args, **kwargs: run(args, kwargs))
 
 
 def _check_fit(schedule: ReuseSchedule, sites: IndexerSites) -> None:

@@ -58,7 +58,6 @@ def save_indexer(
     with replacing(directory / INDEXER_FILE) as temporary:
         # One key: the writer has no order for several, and equal tensors are to make equal files.
         save_file(saved, temporary, metadata={"format": "pt"})
-        temporary.chmod(0o644)  # safetensors makes files that nobody else can read
     facts = {
         "format": FORMAT,
         "schedule": schedule_facts(schedule),

@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from evalkit.core.secrets import redact
 from evalkit.core.types import Completion, Prompt, Sample
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import ChatTokenizer
@@ -85,7 +86,7 @@ def _text(tokenizer: ChatTokenizer, rng: random.Random, size: int) -> str:
 
 def continuations(completions: Sequence[Completion]) -> dict[str, str]:
     """Text by prompt, without the requests that failed."""
-    return {c.sample_id: c.text for c in completions if c.finish_reason != "error"}
+    return {c.sample_id: redact(c.text) for c in completions if c.finish_reason != "error"}
 
 
 def agreement(one: Mapping[str, str], two: Mapping[str, str]) -> ProbeAgreement:

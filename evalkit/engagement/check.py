@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM, ServerConfig
 from evalkit.core.model_info import model_config, written_config
+from evalkit.core.secrets import hide_fields
 from evalkit.core.types import Prompt
 from evalkit.dsa import Layout, ReuseSchedule, ScheduleError
 from evalkit.dsa.config_fields import integer, text_config
@@ -14,7 +15,7 @@ from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import export
 from evalkit.dsa.engine_config.launch import launch_line
 from evalkit.dsa.engine_config.start_flags import refuse_flags
-from evalkit.dsa.json_types import as_object
+from evalkit.dsa.json_types import as_list, as_object
 from evalkit.engagement import evidence
 from evalkit.engagement.behavioral_probe import continuations, probe_prompts
 from evalkit.engagement.evidence import CheckedArm
@@ -97,7 +98,7 @@ def launch_of(
     if schedule is None or layout is None:
         return ""
     server = arm.server or ServerConfig()
-    environment, flags = dict(server.environment), server.flags
+    environment, flags = _shown(server)
     try:
         choice = evidence.dialect_of(
             arm, server_info or ServerInfo("", "unknown"), schedule, layout.model_type
@@ -116,10 +117,18 @@ def launch_of(
             model_type=layout.model_type,
         )
         launch = DIALECTS[choice.name].launch
-        refuse_flags(launch, flags, schedule)
+        refuse_flags(launch, server.flags, schedule)
     except ScheduleError as error:
         return f"({error})"
     return launch_line(launch, model, settings.overrides, environment=environment, flags=flags)
+
+
+def _shown(server: ServerConfig) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Environment and flags for a start line, without secrets."""
+    shown = hide_fields({"environment": dict(server.environment), "flags": list(server.flags)})
+    environment = as_object(shown["environment"])
+    flags = as_list(shown["flags"])
+    return {k: str(v) for k, v in environment.items()}, tuple(map(str, flags))
 
 
 def _schedule_findings(

@@ -6,14 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx2
 
 from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.model_info import read_config
+from evalkit.core.secrets import hide, learn, redact_message
 from evalkit.dsa.config_fields import text_config
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
-from evalkit.engines.openai.api_keys import Key
+from evalkit.engines.openai.api_keys import Key, split_query
 
 REUSE_FIELDS = (
     *("use_index_cache", "index_topk_freq", "index_skip_topk_offset"),
@@ -53,13 +55,13 @@ class ServerInfo:
     settings: JsonObject = field(default_factory=dict)
 
     def facts(self) -> dict[str, JsonValue]:
-        """For run.json: no address."""
+        """For run.json: no address, and nothing that looks like a secret."""
         return {
             "kind": self.kind,
             "version": self.version,
-            "models": list(self.models),
-            "overrides": None if self.overrides is None else dict(self.overrides),
-            "settings": dict(self.settings),
+            "models": [redact_message(model) for model in self.models],
+            "overrides": hide(self.overrides, inside=True),
+            "settings": hide(self.settings, inside=True),
         }
 
 
@@ -67,7 +69,8 @@ class JsonClient:
     """GET and POST of JSON beside the OpenAI endpoints; None for paths that a server lacks."""
 
     def __init__(self, url: str, key: Key) -> None:
-        root = url.rstrip("/").removesuffix("/v1")
+        address, self._query = split_query(url)
+        root = address.rstrip("/").removesuffix("/v1")
         headers = {"authorization": f"Bearer {key.reveal()}"} if key else {}
         self.url = url
         self._key = key
@@ -88,6 +91,12 @@ class JsonClient:
         text = self.text(path)
         return None if text is None else _parsed(text)
 
+    def _at(self, path: str) -> str:
+        """A path with the address's own query behind it."""
+        if not self._query:
+            return path
+        return f"{path}{'&' if '?' in path else '?'}{urlencode(self._query)}"
+
     def text(self, path: str) -> str | None:
         """Text of a path; None where the server has no such path.
 
@@ -95,7 +104,7 @@ class JsonClient:
             EvalkitError: the server cannot be reached, or refuses the key.
         """
         try:
-            response = self._client.get(path)
+            response = self._client.get(self._at(path))
         except httpx2.HTTPError as error:
             raise EvalkitError(
                 f"{self.url}: no answer: {self._key.scrub(in_one_line(error))}"
@@ -107,7 +116,7 @@ class JsonClient:
     def post(self, path: str, body: JsonObject, seconds: float) -> JsonValue:
         """JSON answer to a JSON body; None where there is none."""
         try:
-            response = self._client.post(path, json=dict(body), timeout=seconds)
+            response = self._client.post(self._at(path), json=dict(body), timeout=seconds)
         except httpx2.HTTPError:
             return None
         return _parsed(response.text) if response.status_code == 200 else None
@@ -134,6 +143,7 @@ def read_server_info(client: JsonClient) -> ServerInfo:
     models = _distinct([entry.get(key) for entry in entries for key in ("id", "root")])
     info = as_object(client.get("/server_info?config_format=json"))
     info = info or as_object(client.get("/get_server_info"))
+    learn(info)  # SGLang tells the key that it was started with
     if "json_model_override_args" in info:
         return _sglang(client.url, models, info)
     if "vllm_config" in info:
@@ -193,6 +203,7 @@ def _overrides(raw: JsonValue) -> JsonObject | None:
             raw = json.loads(raw or "{}")
         except ValueError:
             return None
+    learn(raw)
     return {} if raw is None else raw if isinstance(raw, dict) else None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.secrets import redact_message
 from evalkit.dsa.json_types import JsonObject
 
 _LONGEST = 200  # characters of a line that is shown
@@ -208,4 +209,4 @@ def _parsed(text: str) -> JsonObject | None:
 
 
 def _shown(line: str) -> str:
-    return line.strip()[:_LONGEST]
+    return redact_message(line.strip())[:_LONGEST]

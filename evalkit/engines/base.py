@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from evalkit.config.arm import ArmConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import package_of, running
+from evalkit.core.secrets import redact
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonValue
@@ -98,7 +100,16 @@ def answers(
             for completion in batch:
                 if not isinstance(completion, Completion) or completion.sample_id not in asked:
                     raise EvalkitError(f"{_called(engine)}: answer yields what nobody asked for")
-            yield batch
+            yield [without_secrets(completion) for completion in batch]
+
+
+def without_secrets(completion: Completion) -> Completion:
+    """An answer, or the reason of a failure, as it may be kept; one that is changed says so."""
+    text = redact(completion.text)
+    error = None if completion.error is None else redact(completion.error)
+    if (text, error) == (completion.text, completion.error):
+        return completion
+    return replace(completion, text=text, error=error, redacted=text != completion.text)
 
 
 def evidence(engine: Engine) -> dict[str, JsonValue]:

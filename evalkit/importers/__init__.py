@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.plugins import Registry, running
+from evalkit.core.printable import name_problem
 from evalkit.importers.common.format import ImportFormat
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def import_predictions(
     from evalkit.importers.common.predictions import PredictionSet
 
     format_record = FORMATS[format_]
-    if not arm.strip():
-        raise EvalkitError("an arm needs a name")
+    if problem := name_problem(arm):
+        raise EvalkitError(f"--arm: {problem}")
     predictions = PredictionSet()
     with running(FORMATS.package(format_)):
         format_record.read(path, predictions)

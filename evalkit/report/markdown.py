@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalkit.analysis.compare import RunComparison
 from evalkit.core.files import write_atomic
 from evalkit.core.grid import Grid
+from evalkit.core.printable import printable
 from evalkit.report.panels import PANELS
 from evalkit.report.tables import notes, summary
 from evalkit.run.store import RunStore
@@ -23,9 +24,9 @@ def markdown(comparison: RunComparison) -> str:
     parts += ["", "Schedules:", ""]
     for arm in comparison.arms:
         unknown = "not known (imported)" if arm.imported else "the model has no indexers"
-        text = f"`{arm.schedule_text}`" if arm.schedule_text else unknown
+        text = f"`{printable(arm.schedule_text)}`" if arm.schedule_text else unknown
         parts.append(f"- {escape(arm.name)}: {text}")
-    parts += ["", f"Signature: `{comparison.result.signature}`"]
+    parts += ["", f"Signature: `{printable(comparison.result.signature)}`"]
     return "\n".join(parts) + "\n"
 
 
@@ -47,7 +48,8 @@ def table_lines(grid: Grid) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Neutralise what Markdown or HTML would interpret."""
+    """Neutralise what Markdown or HTML would interpret, and control characters."""
+    text = printable(" ".join(text.splitlines()))
     for character in "\\`*_|<>[]":
         text = text.replace(character, "\\" + character)
-    return " ".join(text.splitlines())
+    return text

@@ -12,6 +12,7 @@ from evalkit.config.run import RunConfig
 from evalkit.config.server import PLACE_FIELDS
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
+from evalkit.core.secrets import hide_fields
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.indexer_metadata import (
     IndexerFacts,
@@ -128,7 +129,7 @@ def _span(layers: tuple[int, ...]) -> str:
 
 
 def identity(todo: RunPlan) -> JsonObject:
-    """What decides the answers of a run: the recipe without throughput, scoring, comparison."""
+    """What decides the answers: the recipe without throughput, scoring, comparison and secrets."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
     throughput = ENGINES.of(todo.config.engine).throughput
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in throughput}
@@ -143,7 +144,7 @@ def identity(todo: RunPlan) -> JsonObject:
         if arm["server"] is not None:
             arm["server"] = {k: v for k, v in arm["server"].items() if k not in PLACE_FIELDS}
     recipe["limit"] = todo.limit
-    return recipe
+    return hide_fields(recipe)
 
 
 def changes(old: JsonValue, new: JsonValue, path: str = "") -> list[str]:

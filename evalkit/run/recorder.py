@@ -8,6 +8,7 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
 from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
+from evalkit.core.secrets import hide_fields
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject
 from evalkit.run.plan import RunPlan, changes, identity
@@ -31,7 +32,7 @@ class RunRecorder:
             before,
             identity=wanted,
             identity_sha256=canonical_hash(wanted),
-            recipe=todo.config.model_dump(mode="json"),
+            recipe=hide_fields(todo.config.model_dump(mode="json")),
             tasks=[TaskEntry.of(t.name, todo.count(t), t.deviations) for t in todo.tasks],
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
@@ -50,7 +51,7 @@ class RunRecorder:
         if not self._store.answered:
             self._store.forget_items()
             return None
-        differences = changes(before.identity, wanted)
+        differences = changes(hide_fields(before.identity), wanted)
         if differences:
             raise EvalkitError(
                 f"{self._store.path} holds another run; changed: {'; '.join(differences[:4])}"

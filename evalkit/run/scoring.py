@@ -131,6 +131,8 @@ def score_row(
         flags += answer_flags(item.metric, answer, mode=scoring.mode)
         if not answer.strip():
             flags.append("empty")
+    if row.redacted:
+        flags.append("redacted")
     if row.finish_reason == "length":
         flags.append("length")
     basis = basis_of(item, row, scoring, dense_tokens)

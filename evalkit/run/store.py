@@ -24,8 +24,8 @@ from evalkit.core.files import (
     dumps,
     read_jsonl,
     read_object,
-    write_atomic,
     write_jsonl,
+    write_object,
     writing,
 )
 from evalkit.core.json_fields import BadField
@@ -76,8 +76,7 @@ class RunStore:
 
     def write_run(self, run: RunRecord) -> None:
         """Replace run.json atomically."""
-        text = json.dumps(run.stored, indent=2, ensure_ascii=False)
-        write_atomic(self.path / "run.json", text + "\n")
+        write_object(self.path / "run.json", run.stored, allow_nan=True)
 
     # -- items ----------------------------------------------------------------------------------
 
@@ -189,6 +188,7 @@ def sample_row(prompt: Prompt, completion: Completion) -> SampleRow:
         reasoning_opened=prompt.reasoning_opened,
         seconds=round(completion.seconds, 4),
         max_new_tokens=prompt.max_new_tokens,
+        redacted=completion.redacted,
     ).sealed()
 
 

@@ -100,6 +100,7 @@ class SampleRow(NamedTuple):
         extra: of imported answers, such as the score of a judge.
         max_new_tokens: the most that might be generated; None where it is not known.
         checksum: of the answer when it was recorded (`sealed`); None in rows of an earlier version.
+        redacted: whether a secret stood in the completion, which is no longer in it.
     """
 
     sample_id: str
@@ -115,6 +116,7 @@ class SampleRow(NamedTuple):
     extra: JsonObject | None = None
     max_new_tokens: int | None = None
     checksum: str | None = None
+    redacted: bool = False
 
     @classmethod
     def parse(cls, row: JsonObject) -> SampleRow:
@@ -148,6 +150,7 @@ class SampleRow(NamedTuple):
             extra if isinstance(extra, dict) else None,
             budget if isinstance(budget, int) else None,
             checksum if isinstance(checksum, str) else None,
+            get("redacted") is True,
         )
 
     def sealed(self) -> SampleRow:
@@ -195,6 +198,8 @@ class SampleRow(NamedTuple):
             row["max_new_tokens"] = self.max_new_tokens
         if self.checksum is not None:
             row["checksum"] = self.checksum
+        if self.redacted:
+            row["redacted"] = True
         return row
 
 

@@ -6,11 +6,11 @@ import ipaddress
 import logging
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.secrets import HIDDEN, learn_value, names_variable, redact, redact_message
 
-HIDDEN = "[key]"
 _log = logging.getLogger("evalkit")
 
 
@@ -21,6 +21,7 @@ class Key:
 
     def __init__(self, value: str) -> None:
         self._value = value
+        learn_value(value)
 
     def __repr__(self) -> str:
         return "Key(…)" if self._value else "Key()"
@@ -35,8 +36,8 @@ class Key:
         return self._value or "none"
 
     def scrub(self, text: str) -> str:
-        """A text without the key in it: servers echo what they refuse."""
-        return text.replace(self._value, HIDDEN) if self._value else text
+        """A server's words without the key, or any other secret: servers echo what they refuse."""
+        return redact_message(text.replace(self._value, HIDDEN) if self._value else text)
 
 
 def read_key(variable: str | None, file: str | None) -> Key:
@@ -48,17 +49,29 @@ def read_key(variable: str | None, file: str | None) -> Key:
     if variable is not None:
         value = os.environ.get(variable, "").strip()
         if not value:
-            raise EvalkitError(f"the environment variable {variable} holds no API key")
+            # What is no name may be the key itself.
+            name = f" {variable}" if names_variable(variable) else ""
+            raise EvalkitError(
+                f"api_key_env: the environment variable{name} holds no API key: set it, or name"
+                " the one that does"
+            )
         return Key(value)
     if file is None:
         return Key("")
     try:
         value = Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise EvalkitError(f"API key file {file}: {getattr(error, 'strerror', error)}") from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise EvalkitError(f"API key file {redact(file)}: {reason}") from None
     if not value or len(value.split()) != 1:
         raise EvalkitError(f"API key file {file}: it must hold one key and nothing else")
     return Key(value)
+
+
+def split_query(url: str) -> tuple[str, dict[str, str]]:
+    """An address without its query, and what goes with every request: gateways take keys there."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(query="", fragment="")), dict(parse_qsl(parts.query))
 
 
 def is_loopback(url: str) -> bool:
@@ -73,5 +86,6 @@ def is_loopback(url: str) -> bool:
 def warn_plain_http(url: str, key: Key) -> None:
     """Say once per call that prompts (and the key) travel unencrypted."""
     if urlsplit(url).scheme == "http" and not is_loopback(url):
-        what = "prompts and the API key travel" if key else "prompts travel"
-        _log.warning("%s is plain http to another machine: %s unencrypted", url, what)
+        address, query = split_query(url)
+        what = "prompts and the API key travel" if key or query else "prompts travel"
+        _log.warning("%s is plain http to another machine: %s unencrypted", address, what)

@@ -17,8 +17,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
+from evalkit.core.secrets import learn
 from evalkit.dsa.json_types import JsonObject, JsonValue
-from evalkit.engines.openai.api_keys import Key
+from evalkit.engines.openai.api_keys import Key, split_query
 from evalkit.engines.openai.replies import Retry, Seen, failure, retry_after
 from evalkit.engines.openai.reply_body import (
     Reply,
@@ -39,7 +40,8 @@ class Client:
 
     def __init__(self, url: str, key: Key, *, connections: int = 1000) -> None:
         self._key = key
-        self._url = base_url(url)
+        address, self._query = split_query(url)
+        self._url = base_url(address)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
@@ -94,7 +96,9 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(seconds):
-                pending = self._connected().request(method, self._url + path, data=data)
+                pending = self._connected().request(
+                    method, self._url + path, data=data, params=self._query
+                )
                 async with pending as response:
                     if response.status >= 400:
                         raise self._refusal(response, await response.read())
@@ -170,7 +174,9 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for an address; asked once, not with every request."""
     parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    learn(proxy)  # it may hold a password
+    return proxy
 
 
 def base_url(url: str) -> str:

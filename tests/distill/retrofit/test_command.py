@@ -45,7 +45,8 @@ def test_the_directory_has_weights_tokenizer_configuration_and_a_card(base, tmp_
         8,
         4,
     )
-    assert (out / "model.safetensors").is_file()
+    weights = out / "model.safetensors"
+    assert weights.stat().st_mode == (out / "config.json").stat().st_mode
     ids = AutoTokenizer.from_pretrained(base)("calm-badge").input_ids
     assert AutoTokenizer.from_pretrained(out)("calm-badge").input_ids == ids
     card = (out / "README.md").read_text()
