@@ -99,8 +99,7 @@ def compare_run(
         EvalkitError: no scores, unknown baseline, arms that read different prompts, or see
             `current_scores`.
     """
-    run = store.read_run()
-    settings = settings or settings_of(store)
+    run, settings = store.read_run(), settings or settings_of(store)
     names = run.names
     if not names:
         raise EvalkitError(f"{store.path}: run.json names no arm")

@@ -49,8 +49,8 @@ def add_arm(
     }
     by_id = {i: p for task in aligned.values() for i, p in task.predictions.items()}
     if not by_id:
-        reason = f": {'; '.join(keyless)}" if keyless else ""
-        raise EvalkitError(f"{source}: no usable record{reason}{_problems(predictions)}")
+        why = "; ".join(["no usable record", *keyless])
+        raise EvalkitError(f"{source}: {why}{_problems(predictions)}")
     _check_answers(by_id, items)
     rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
     known = arm in run.names
@@ -79,11 +79,10 @@ def add_arm(
         known_facts = optional_fields(run.stored, "environment")
         run = run.with_environment(with_guests(known_facts, packages))
     every = _with_units(by_id, items, foreign=run.is_imported)
-    lone = {
-        p.task: None
-        for i, p in by_id.items()
-        if p.may_share and every[i].cluster == i and (run.is_imported or i not in items)
-    }
+    mine = [i for i in by_id if run.is_imported or i not in items]
+    lone = dict.fromkeys(
+        by_id[i].task for i in mine if by_id[i].may_share and every[i].cluster == i
+    )
     _write(store, run, list(every.values()), rows, _entry(report, source, list(lone)))
     return report
 
