@@ -118,7 +118,8 @@ def _beside(table: RetentionTable, line: RetentionRow) -> list[tuple[Row | None,
 def _legend(table: RetentionTable) -> str:
     return (
         f"Score, difference to {escape(table.baseline)} in points"
-        f" [{100 * table.confidence:g} % interval, paired]."
+        f" [{100 * table.confidence:g} % interval, paired]. Verdicts rest on bounds, which allow"
+        " losses that no sample shows: report.md, or this table as CSV."
     )
 
 
@@ -181,7 +182,7 @@ def csv_text(table: RetentionTable) -> str:
     writer.writerow(
         [
             *("retention", "kind", "arm", "benchmark", "n", "score", "delta"),
-            *("ci_low", "ci_high", "method", "verdict"),
+            *("ci_low", "ci_high", "method", "bound_low", "bound_high", "verdict"),
         ]
     )
     for line in table.lines:
@@ -197,7 +198,8 @@ def _numbers(row: Row) -> list[str]:
     values = [row.score]
     values += [row.result.delta, row.result.low, row.result.high] if row.result else [None] * 3
     method = row.result.method if row.result else ""
-    return [str(row.n), *(_digits(value) for value in values), method, str(row.verdict)]
+    bounds = map(_digits, row.bound or (None, None))
+    return [str(row.n), *map(_digits, values), method, *bounds, str(row.verdict)]
 
 
 def _digits(value: float | None) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -100,13 +101,20 @@ class DrawnTask:
         values, bound, population = self._units(question)
         if not len(values):
             return -1.0
-        end = lower_end((values + 1.0) / 2.0, population, 1.0 - 2.0 * alpha)
+        end = _lower_end(values.tobytes(), population, alpha)
         return max(-1.0, bound * (2.0 * end - 1.0))
 
     def _units(self, question: str) -> tuple[Floats, float, int | None]:
         clusters = list(self.clusters) or None
         values, _, bound, units = complete_units(self.differences, self.size, clusters)
         return values, bound, units if question == "benchmark" else None
+
+
+@lru_cache(maxsize=4096)
+def _lower_end(values: bytes, population: int | None, alpha: float) -> float:
+    """`lower_end` of units in [-1, 1]; a row of a table asks for the same one several times."""
+    x = (np.frombuffer(values, dtype=np.float64) + 1.0) / 2.0
+    return lower_end(x, population, 1.0 - 2.0 * alpha)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

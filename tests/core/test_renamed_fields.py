@@ -71,3 +71,15 @@ def test_overrides_may_use_old_names(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text("[train]\nlr = 0.2\n")
     assert load(path, Recipe, ["train.clip=0.3"]).train == Train(max_grad_norm=0.3, lr=0.2)
+
+
+class Compare(Strict):
+    dropped: ClassVar = {"adjust": "holm"}
+    margin: float = 0.01
+
+
+def test_a_field_that_is_gone_is_taken_and_announced_where_it_was_set(capsys):
+    assert parse({"margin": 0.1, "adjust": "holm"}, Compare, "run.json").margin == 0.1
+    assert capsys.readouterr().err == ""  # its old default: runs of an earlier version hold it
+    assert parse({"adjust": "bh"}, Compare, "r.toml") == Compare()
+    assert capsys.readouterr().err == "r.toml: adjust is no longer there and changes nothing\n"
