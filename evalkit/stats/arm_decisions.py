@@ -136,6 +136,8 @@ def _drift(base: Table, repeat: Table, options: Options) -> dict[str, tuple[floa
         scope.name: _test(scope, WORST, options)
         for scope in scopes(base, repeat, drawing=options.drawing)
     }
+    if not tests:
+        return {}
     p_values = {task: 2.0 * min(t.p(0.0), t.mirrored().p(0.0)) for task, t in tests.items()}
     tasks = [task for task in tests if task != MACRO]
     adjusted = holm([min(1.0, p_values[task]) for task in tasks]).tolist()

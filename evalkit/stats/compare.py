@@ -20,6 +20,7 @@ from evalkit.stats.result import SPANNING, ArmResults, PairedResult
 from evalkit.stats.verdict import Verdict, check_margin
 
 FAMILIES = ("each", "all")
+OUT_OF_ORDER = "the first samples in the order drawn are missing: no verdict on the others"
 
 
 def compare(
@@ -148,8 +149,10 @@ def _decided(row: Row, decision: Decision | None, options: Options) -> Row:
     """A row with its verdict; the baseline's repeat has none."""
     if row.result is None:
         return row
-    if decision is None:
+    if row.arm == options.repeat:
         return replace(row, verdict=REPEAT)
+    if decision is None:
+        return replace(row, verdict=Verdict.WITHHELD, notes=(*row.notes, OUT_OF_ORDER))
     evidence = decision.evidence
     low, high = sorted((evidence.low, evidence.high))  # sequences may cross, once in many runs
     result, caution = row.result, row.result.caution or ""

@@ -65,13 +65,15 @@ def scopes(
     """Every task that both arms have, then the macro average over them.
 
     All samples that either of the two has are there; in a run that stops early, those that both
-    have drawn.
+    have drawn from the first on, and a task without any is left out.
     """
     ids, tasks, clusters = _samples(base, arm)
     if drawing is not None:
         drawn_ids = _drawn_ids(drawing, [base, arm] + ([repeat] if repeat else []))
         there = np.isin(ids, drawn_ids) | ~np.isin(tasks, list(drawing.order))
         ids, tasks, clusters = ids[there], tasks[there], clusters[there]
+    if not len(ids):
+        return []
     ours, theirs = _answers(arm, ids), _answers(base, ids)
     rows = list(difference_ends(ours.scores, theirs.scores, ours.unusable, theirs.unusable))
     if repeat is not None:

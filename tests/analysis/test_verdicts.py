@@ -297,6 +297,13 @@ def test_what_withholds_a_verdict_does_so_where_arms_are_stopped(tmp_path):
         assert row["reasons"][0]["kind"] in ("unusable", "nothing_to_lose", "repeat_differs")
 
 
+def test_samples_that_were_not_drawn_from_the_first_on_have_no_verdict(tmp_path):
+    arms = {"full": {"qa": "+" * 200}, "arm": {"qa": "." * 5 + "+" * 195}}
+    row = stopped(tmp_path, arms)["arm", "qa"]
+    assert row["verdict"] == "withheld"
+    assert "the first samples in the order drawn are missing" in row["notes"][-1]
+
+
 def test_a_task_that_was_merged_in_was_asked_whole(tmp_path):
     full = {"a": "+" * 200, "b": "+" * 200}
     ids = [f"a/{k}" for k in range(200)]
