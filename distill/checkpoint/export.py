@@ -2,7 +2,8 @@
 
 Shards that hold a trained tensor are copied and the tensor's bytes overwritten in the copy: same
 names, same types, same places, so that header, index and every other byte stay as they are. All
-other files are hard-linked (copied where that cannot be). config.json carries the schedule.
+other shards are hard-linked (copied where that cannot be), all small files copied. config.json
+carries the schedule, and schedule.json binds it to the tensors by hash.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from distill.checkpoint.sharded import Checkpoint, overwrite
 from distill.errors import DistillError
 from distill.models.load import fingerprint, stored_dtypes, weight_files
 from distill.models.sizes import meta_model
+from evalkit.core.files import write_atomic
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.export import export, read
+from evalkit.dsa.exported_checkpoint import export_facts
 from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.indexer_checkpoint import CARD_FILE, load_indexer
 from evalkit.dsa.indexer_metadata import (
     SCHEDULE_FILE,
     IndexerFileError,
+    config_sha256,
     indexer_facts,
     read_schedule,
 )
@@ -74,7 +78,7 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
         indexer: from `distill train`.
         base: the model they were trained for: a directory, or a hub id in the cache.
         out: must not exist, or be empty; appears whole or not at all.
-        copy: copy untouched files even where they could be linked.
+        copy: copy untouched shards even where they could be linked.
 
     Raises:
         DistillError: another base, a damaged file, a schedule no engine can be told, or `out` is
@@ -88,7 +92,7 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
     except IndexerFileError as error:
         raise DistillError(str(error)) from None
     checkpoint = Checkpoint(base)
-    _same_base(facts["indexer_base"], base, indexer)
+    _same_base(facts["indexer_base"], base, checkpoint.directory, indexer)
     settings, notes = settings_for(checkpoint.config, schedule)
     writes, requantised = _writes(checkpoint, trained, indexer)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -100,16 +104,18 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
     for path in _files(checkpoint.directory):
         target = new / path.relative_to(checkpoint.directory)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.name in touched:
+        if target.name in touched or path.suffix != ".safetensors":
             shutil.copyfile(path.resolve(), target)
-        elif not _link(path, target, copy) and path.suffix == ".safetensors":
-            copied.append(target.name)
-        elif path.suffix == ".safetensors":
+        elif _link(path, target, copy):
             linked.append(target.name)
+        else:
+            copied.append(target.name)
     for name, tensor in writes.items():
         entry = checkpoint.entries[name]
         overwrite(entry, tensor, new / entry.file.name)
     _write_texts(new, checkpoint, settings, indexer)
+    written = export_facts(new, schedule, writes, facts["indexer_base"])
+    write_atomic(new / SCHEDULE_FILE, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
     _verify(new, writes)
     if out.exists():
         out.rmdir()
@@ -176,13 +182,20 @@ def settings_for(
     return settings, notes
 
 
-def _same_base(trained_on: JsonObject, base: str, indexer: Path) -> None:
+def _same_base(trained_on: JsonObject, base: str, directory: Path, indexer: Path) -> None:
     wanted = str(trained_on.get("fingerprint") or "")
     if wanted and wanted != fingerprint(weight_files(base)):
         name = trained_on.get("model", "another model")
         raise DistillError(
             f"{indexer} was trained on {name} with weights {wanted[:12]}; those of {base} are"
             " others. Indexers fit the very model they were trained on"
+        )
+    config = directory / "config.json"
+    known = trained_on.get("config_sha256")
+    if known and known != config_sha256(config):
+        raise DistillError(
+            f"{indexer} was trained on {trained_on.get('model')} under another configuration than"
+            f" {config}: name the base as it was, or train again"
         )
 
 
@@ -272,15 +285,11 @@ def _write_texts(
     card = directory / CARD_FILE
     if card.is_file():
         card.rename(directory / BASE_CARD)
-    texts = {
-        "config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
-        SCHEDULE_FILE: (indexer / SCHEDULE_FILE).read_text(encoding="utf-8"),
-    }
+    texts = {"config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
     if (indexer / CARD_FILE).is_file():
         texts[CARD_FILE] = (indexer / CARD_FILE).read_text(encoding="utf-8")
     for name, content in texts.items():
-        (directory / name).unlink(missing_ok=True)  # never through a link into the base
-        (directory / name).write_text(content, encoding="utf-8")
+        write_atomic(directory / name, content)
 
 
 def _verify(directory: Path, writes: Mapping[str, Tensor]) -> None:

@@ -148,7 +148,8 @@ class LayerwiseRun:
         """What a directory must share with this run to be continued."""
         setup = self._setup
         base, tokens = setup.base["fingerprint"], setup.data.sha256
-        return {"base": base, "tokens": tokens, "recipe": _recorded(setup.config)}
+        facts = {"base": base, "tokens": tokens, "base_config": setup.base["config_sha256"]}
+        return {**facts, "recipe": _recorded(setup.config)}
 
     def _save(self, streams: Streams, evaluator: LogitEvaluator) -> None:
         record = {
@@ -175,6 +176,7 @@ class LayerwiseRun:
                     record[new] = record[old]
             identity = dict(record["identity"])
             identity["recipe"] = _recorded(recipe_of(identity["recipe"]))
+            identity.setdefault("base_config", self._setup.base["config_sha256"])  # of 0.1
             if identity != self._identity():
                 raise DistillError(f"{path}: belongs to another run; use another --out")
             at = _Places(*(int(record[name]) for name in _Places.__slots__))

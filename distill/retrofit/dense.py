@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from distill.errors import DistillError
+from distill.errors import DistillError, at
+from distill.models.load import require_finite_tensors
 from distill.retrofit.rotary import RotaryTable, rotary_table
 from evalkit.core.errors import in_one_line
 
@@ -131,6 +132,8 @@ def load_dense(name: str) -> DenseModel:
                 f" {problem.replace('_', ' ')}, first {min(map(str, report[problem]))}"
             )
     model = model.eval().requires_grad_(False)
+    with at(f"model {name}"):
+        require_finite_tensors(model.state_dict())
     shown = name
     if options or Path(where).is_dir():
         shown = Path(name).resolve().name.removesuffix(".gguf")

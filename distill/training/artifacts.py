@@ -8,6 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
+from distill.errors import at, require_finite
 from distill.models.indexers import indexer_at
 from distill.models.load import indexer_prefix, stored_dtypes, weight_files
 from distill.models.student import trains
@@ -49,7 +50,11 @@ def save(setup: DistillSetup, students: Mapping[str, Tensor], state: TrainState,
 
 
 def named_as_in_model(setup: DistillSetup, students: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The trained tensors, as the checkpoint names and stores them."""
+    """The trained tensors, as the checkpoint names and stores them.
+
+    Raises:
+        NonFiniteError: one is NaN or infinite, in the precision of the checkpoint too.
+    """
     stored = stored_dtypes(weight_files(setup.name))
     sites = indexer_sites(setup.model)
     tensors = {}
@@ -59,6 +64,8 @@ def named_as_in_model(setup: DistillSetup, students: Mapping[str, Tensor]) -> di
             if trains(name, setup.config.student.tensors):
                 dtype = stored.get(prefix + name, parameter.dtype)
                 tensors[prefix + name] = students[f"{layer}.{name}"].to(dtype)
+                with at("not saved"):
+                    require_finite(tensors[prefix + name], f"{prefix}{name} as {dtype}")
     return tensors
 
 

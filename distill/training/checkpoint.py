@@ -97,6 +97,7 @@ def load_checkpoint(directory: Path, identity: Mapping[str, object]) -> Training
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = first_line(error)
         raise DistillError(f"{newest / 'state.json'}: damaged: {message}") from None
+    before.setdefault("base_config", identity.get("base_config"))  # 0.1 did not record it
     changed = [k for k in {**before, **identity} if before.get(k) != identity.get(k)]
     if changed:
         raise DistillError(
