@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from evalkit.core.errors import EvalkitError
+from evalkit.core.files import writing
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DistillError", "EvalkitError", "NonFiniteError", "at", "first_line", "require_finite"]
+__all__ = [
+    "DistillError",
+    "EvalkitError",
+    "NonFiniteError",
+    "at",
+    "first_line",
+    "require_finite",
+    "saving",
+]
 
 
 class DistillError(EvalkitError):
@@ -43,6 +55,20 @@ def require_finite(tensor: Tensor, what: str) -> None:
     if not bool(low.isfinite() & high.isfinite()):
         kind = "NaN" if bool(low.isnan()) else "infinite"
         raise NonFiniteError(f"{what}: {kind} values")
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """`evalkit.core.files.writing`, for what safetensors writes too.
+
+    Raises:
+        EvalkitError: the disk is full, or may not be written to.
+    """
+    with writing(path):
+        try:
+            yield
+        except SafetensorError as error:
+            raise OSError(first_line(error)) from None
 
 
 def first_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from distill.checkpoint.fp8 import quantise
 from distill.checkpoint.sharded import Checkpoint, overwrite
-from distill.errors import DistillError
+from distill.errors import DistillError, saving
 from distill.models.load import fingerprint, stored_dtypes, weight_files
 from distill.models.sizes import meta_model
 from evalkit.core.files import write_atomic
@@ -95,34 +95,26 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
     _same_base(facts["indexer_base"], base, checkpoint.directory, indexer)
     settings, notes = settings_for(checkpoint.config, schedule)
     writes, requantised = _writes(checkpoint, trained, indexer)
-    out.parent.mkdir(parents=True, exist_ok=True)
     new = out.parent / f".{out.name}.new"
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    touched = {checkpoint.entries[name].file.name for name in writes}
-    linked, copied = [], []
-    for path in _files(checkpoint.directory):
-        target = new / path.relative_to(checkpoint.directory)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.name in touched or path.suffix != ".safetensors":
-            shutil.copyfile(path.resolve(), target)
-        elif _link(path, target, copy):
-            linked.append(target.name)
-        else:
-            copied.append(target.name)
-    for name, tensor in writes.items():
-        entry = checkpoint.entries[name]
-        overwrite(entry, tensor, new / entry.file.name)
-    _write_texts(new, checkpoint, settings, indexer)
-    written = export_facts(new, schedule, writes, facts["indexer_base"])
-    write_atomic(new / SCHEDULE_FILE, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
-    _verify(new, writes)
-    if out.exists():
-        out.rmdir()
-    new.rename(out)
+    with saving(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            linked, copied = _write_weights(new, checkpoint, writes, copy)
+            _write_texts(new, checkpoint, settings, indexer)
+            written = export_facts(new, schedule, writes, facts["indexer_base"])
+            text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+            write_atomic(new / SCHEDULE_FILE, text)
+            _verify(new, writes)
+            if out.exists():
+                out.rmdir()
+            new.rename(out)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
     return Exported(
         directory=out,
-        rewritten=tuple(sorted(touched)),
+        rewritten=tuple(sorted({checkpoint.entries[name].file.name for name in writes})),
         linked=tuple(linked),
         copied=tuple(copied),
         tensors=len(writes),
@@ -258,6 +250,27 @@ def _files(directory: Path) -> Iterator[Path]:
         inside = path.relative_to(directory).parts
         if path.is_file() and not any(part.startswith(".") for part in inside):
             yield path
+
+
+def _write_weights(
+    new: Path, checkpoint: Checkpoint, writes: Mapping[str, Tensor], copy: bool
+) -> tuple[list[str], list[str]]:
+    """The base's files with the trained tensors in them; names of shards linked, and copied."""
+    touched = {checkpoint.entries[name].file.name for name in writes}
+    linked, copied = [], []
+    for path in _files(checkpoint.directory):
+        target = new / path.relative_to(checkpoint.directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.name in touched or path.suffix != ".safetensors":
+            shutil.copyfile(path.resolve(), target)
+        elif _link(path, target, copy):
+            linked.append(target.name)
+        else:
+            copied.append(target.name)
+    for name, tensor in writes.items():
+        entry = checkpoint.entries[name]
+        overwrite(entry, tensor, new / entry.file.name)
+    return linked, copied
 
 
 def _link(path: Path, target: Path, copy: bool) -> bool:

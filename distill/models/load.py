@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from distill.errors import DistillError, at, first_line, require_finite
@@ -73,10 +74,13 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Cau
     """
     from transformers import AutoModelForCausalLM
 
+    if Path(name).is_dir():
+        _require_safetensors(name)
     try:
         loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise DistillError(f"model {name}: cannot be loaded: {first_line(error)}") from None
+    _require_safetensors(name)
     model: CausalLM = loaded.to(device).eval().requires_grad_(False)
     try:
         family = indexer_sites(model).family
@@ -87,6 +91,15 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Cau
     with at(f"model {name}"):
         require_finite_tensors(model.state_dict())
     return model
+
+
+def _require_safetensors(name: str) -> None:
+    """Refuse pickled weights: nothing would tell which model the indexers are for."""
+    if not weight_files(name):
+        raise DistillError(
+            f"model {name}: no safetensors files; write it anew with transformers:"
+            " AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
+        )
 
 
 def require_finite_tensors(tensors: Mapping[str, Tensor]) -> None:
@@ -109,7 +122,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     try:
         return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # tokenizers raises nothing narrower at a damaged file
         raise DistillError(f"model {name}: no tokenizer: {first_line(error)}") from None
 
 

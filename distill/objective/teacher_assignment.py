@@ -36,7 +36,7 @@ def consumers_of(schedule: ReuseSchedule, layer: int) -> set[int]:
 
 
 def trained_layers(
-    schedule: ReuseSchedule, first_layer: Literal["keep", "train"]
+    schedule: ReuseSchedule, first_layer: Literal["keep", "train", "auto"]
 ) -> tuple[int, ...]:
     """Full layers (ordinals) whose indexers train: those that serve another layer.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from distill.errors import DistillError, at
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 # What libraries raise at files that are damaged, cut off, or of another kind.
-_UNREADABLE = (OSError, ValueError, ImportError, KeyError, IndexError, struct.error)
+_UNREADABLE = (
+    *(OSError, ValueError, ImportError, KeyError, IndexError, EOFError, RuntimeError),
+    *(struct.error, pickle.UnpicklingError, SafetensorError),
+)
 EXACT = ("llama", "mistral", "qwen2")
 # What keeps other architectures from an exact conversion, by model type.
 _REASONS = {

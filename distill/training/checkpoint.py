@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from distill.errors import DistillError, first_line
+from distill.errors import DistillError, first_line, saving
 from distill.training.identity import upgraded_identity
 from distill.training.state import TrainState
 from evalkit.dsa.files import file_sha256
@@ -53,8 +53,16 @@ class TrainingCheckpoint:
 def save_checkpoint(
     directory: Path, checkpoint: TrainingCheckpoint, identity: Mapping[str, object]
 ) -> None:
-    """Write state/<step> and drop all but the last two."""
-    root = directory / "state"
+    """Write state/<step> and drop all but the last two.
+
+    Raises:
+        EvalkitError: the disk is full; the states before stay.
+    """
+    with saving(directory / "state"):
+        _save(directory / "state", checkpoint, identity)
+
+
+def _save(root: Path, checkpoint: TrainingCheckpoint, identity: Mapping[str, object]) -> None:
     new = root / ".new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)

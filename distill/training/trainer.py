@@ -33,6 +33,7 @@ from distill.training.checkpoint import (
 from distill.training.events import (
     CandidateChosen,
     Evaluated,
+    FirstLayerChosen,
     LayerStep,
     Measured,
     OnEvent,
@@ -47,7 +48,7 @@ from distill.training.optimizer import (
     clip_gradients,
     require_finite_parameters,
 )
-from distill.training.state import TrainState
+from distill.training.state import AS_IT_CAME, AS_TRAINED, TrainState
 from distill.training.step import distil_batch
 from distill.validation.evaluator import HeldOutEvaluator
 from distill.validation.logit_kl import Criterion, arm_divergence, reference
@@ -83,6 +84,7 @@ class Trainer:
         self._evaluator = HeldOutEvaluator(setup, accelerator)
         self._sampler = Sampler(len(setup.data.splits["train"]), self._train.seed)
         self._log = MetricsLog(out)
+        self._came = setup.students.state()
         self._began = time.perf_counter()
 
     # -- the whole run --------------------------------------------------------------------------
@@ -102,6 +104,8 @@ class Trainer:
         while self.state.step < self._train.steps and not self._patience_is_over():
             self._one_step()
         self.setup.students.load(self.best)
+        if self.setup.config.student.first_layer == "auto":
+            self._choose_first_layer()
 
     def identity(self) -> dict[str, object]:
         """What a state must share with this run to be continued."""
@@ -277,6 +281,36 @@ class Trainer:
             self.best = self.setup.students.state()
         else:
             state.without_improvement += 1
+
+    def _choose_first_layer(self) -> None:
+        """Keep the first full layer as the best students have it, or as it came; ties: as it came.
+
+        What trained above it has seen it trained: ``keep`` is the arm in which nothing has.
+        """
+        setup, state = self.setup, self.state
+        first = setup.schedule.full_layers[0]
+        if first not in setup.students.layers or state.first_layer:
+            return
+        came = {k: v for k, v in self._came.items() if k.startswith(f"{first}.")}
+        setup.students.load({**self.best, **came})
+        with at(f"evaluation with the first full layer {AS_IT_CAME}"):
+            metrics = self._evaluator.evaluate()
+        score = metrics.score(setup.config.choice.checkpoint)
+        state.first_layer = {AS_TRAINED: state.best, AS_IT_CAME: score}
+        if state.first_layer_came_back:
+            self.best = setup.students.state()
+            state.best, state.after = score, metrics.summary()
+        setup.students.load(self.best)
+        self._measured(
+            FirstLayerChosen(
+                seconds=self._seconds,
+                layer=setup.schedule.layer_ids[first],
+                step=state.step,
+                chosen=AS_IT_CAME if state.first_layer_came_back else AS_TRAINED,
+                scores=state.first_layer,
+            )
+        )
+        self._save()
 
     def _patience_is_over(self) -> bool:
         return 0 < self._train.patience <= self.state.without_improvement

@@ -56,7 +56,7 @@ def recipe(model, **sections):
 def layerwise(config, out, on_event=lambda _: None):
     out.mkdir(exist_ok=True)
     run = LayerwiseRun(load_layerwise_setup(config, out, out), out, on_event)
-    run.run()
+    run.run(save_anyway=True)
     return run
 
 
@@ -461,6 +461,7 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
         ({"train": {"patience": 2}}, "known only after the last step"),
         ({"train": {"trackers": ["trackio"]}}, "only metrics.jsonl is written"),
         ({"train": {"precision": "bf16"}}, "everything runs in `dtype`"),
+        ({"student": {"first_layer": "auto"}}, "student.first_layer 'auto'.* 'keep' or 'train'"),
     ):
         with pytest.raises(DistillError, match=why):
             load_layerwise_setup(recipe(checkpoint, **sections), tmp_path, tmp_path)
