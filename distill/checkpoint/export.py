@@ -40,6 +40,10 @@ from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.layout import layout
 
 BASE_CARD = "README.base.md"
+UNSCHEDULED = (
+    "transformers alone runs every indexer of this checkpoint, without the schedule; evalkit"
+    " applies it, or says which pattern the arm must name"
+)
 _FREQUENCY = ("index_topk_freq", "index_skip_topk_offset")
 # Engines that a checkpoint's config.json is for, besides transformers.
 _LAYERS = ("sglang", "vllm", "vllm-ascend")
@@ -157,6 +161,8 @@ def settings_for(
             fields = export(schedule, engine=engine, native=native, enabled=True).overrides
         except ScheduleError as error:
             notes.append(str(error) if str(error).startswith(engine) else f"{engine}: {error}")
+            if engine == ours:
+                notes.append(UNSCHEDULED)
             continue
         settings |= {k: v for k, v in fields.items() if k not in _FREQUENCY and "freq" not in k}
     if everywhere:  # together, whoever reads which

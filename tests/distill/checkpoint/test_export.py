@@ -291,4 +291,5 @@ def test_the_command(tmp_path):
     result = CliRunner().invoke(app, [*words, str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "index_topk_pattern = FSSSFSSS" in result.output
+    assert "note: transformers alone runs every indexer of this checkpoint" in result.output
     assert "10 tensors in" in result.output

@@ -71,7 +71,7 @@ def test_the_cliff_brings_no_warning(recipe, tmp_path, capsys):
 @pytest.mark.slow
 def test_evaluation_compares_the_arm_with_its_undistilled_twin(recipe, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    assert distill("train", recipe, "--out", out, "--evaluate") == 0
+    assert distill("train", recipe, "--out", out, "--evaluate", "--save-anyway") == 0
     rows = json.loads((out / "evaluation" / "compare.json").read_text())["rows"]
     arms = ["baseline", "baseline again (A/A)", "undistilled", "distilled"]
     assert list(dict.fromkeys(row["arm"] for row in rows)) == arms

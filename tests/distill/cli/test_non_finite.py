@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from distill.init.ridge_regression import Regression
 from distill.layerwise.layer_loader import Layer
 from tests.distill.cli.commands import distill, write_recipe
+from tests.distill.retrofit.dense_models import save_dense
 from tests.dsa.tiny import build
 
 SEARCH = """
@@ -165,3 +166,19 @@ def test_a_candidate_that_is_not_finite_is_named(
     assert code == 2, line
     assert "layer 4" in line
     assert "wk.weight of the student" in line
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_dense_model_is_not_rewritten(tmp_path, capsys, value):
+    model = save_dense(tmp_path / "dense")
+    for name in sorted(model.state_dict())[::3]:
+        spoilt = {k: v.clone() for k, v in model.state_dict().items()}
+        spoilt[name].view(-1)[0] = value
+        save_file(spoilt, tmp_path / "dense" / "model.safetensors", {"format": "pt"})
+        capsys.readouterr()
+        code = distill("retrofit", tmp_path / "dense", "--out", tmp_path / "out")
+        lines = [n for n in capsys.readouterr().err.splitlines() if n.startswith("distill: ")]
+        assert code == 2
+        assert len(lines) == 1
+        assert f"{name}: " in lines[0]
+        assert not (tmp_path / "out").exists()

@@ -442,7 +442,8 @@ def test_the_command_and_its_output(tmp_path):
         "[train]\nsteps = 2\nbatch = 2\nmicro_batch = 2\n"
     )
     out = tmp_path / "out"
-    result = CliRunner().invoke(app, ["layerwise", str(path), "--out", str(out), "--device", "cpu"])
+    command = ["layerwise", str(path), "--out", str(out), "--device", "cpu", "--save-anyway"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "the indexers of layers 4 train" in result.output
     assert "layer 4 from" in result.output

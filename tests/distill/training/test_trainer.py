@@ -330,7 +330,7 @@ def write_recipe(path, config):
 
 
 def command(*words):
-    return [sys.executable, "-m", "distill.cli", "train", *map(str, words)]
+    return [sys.executable, "-m", "distill.cli", "train", *map(str, words), "--save-anyway"]
 
 
 @pytest.mark.slow
@@ -358,6 +358,7 @@ def test_two_processes_equal_one(checkpoint, tmp_path, lag):
     launch = [  # `accelerate launch --cpu --num_processes 2` without MPI would start one process
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
         *("-m", "distill.cli", "train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "two")),
+        "--save-anyway",
     ]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     subprocess.run(launch, cwd=ROOT, check=True, env=env)
