@@ -88,7 +88,7 @@ def distil(arm: Arm, args: argparse.Namespace) -> None:
     if (directory / "indexer" / "README.md").is_file():
         return
     changes = [f"arm={{{', '.join(f'{k} = {json.dumps(v)}' for k, v in arm.fields.items())}}}"]
-    command = ["train", str(args.recipe), "--out", str(directory)]
+    command = ["train", str(args.recipe), "--out", str(directory), "--save-anyway"]
     for change in [*changes, *args.changes]:
         command += ["--set", change]
     before = cpu_seconds()

@@ -2,7 +2,8 @@
 
 Shards that hold a trained tensor are copied and the tensor's bytes overwritten in the copy: same
 names, same types, same places, so that header, index and every other byte stay as they are. All
-other files are hard-linked (copied where that cannot be). config.json carries the schedule.
+other shards are hard-linked (copied where that cannot be), all small files copied. config.json
+carries the schedule, and schedule.json binds it to the tensors by hash.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from torch import Tensor
 
 from distill.checkpoint.fp8 import quantise
 from distill.checkpoint.sharded import Checkpoint, overwrite
-from distill.errors import DistillError
+from distill.errors import DistillError, saving
 from distill.models.load import fingerprint, stored_dtypes, weight_files
 from distill.models.sizes import meta_model
+from evalkit.core.files import write_atomic
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.export import export, read
+from evalkit.dsa.exported_checkpoint import export_facts
 from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.indexer_checkpoint import CARD_FILE, load_indexer
 from evalkit.dsa.indexer_metadata import (
     SCHEDULE_FILE,
     IndexerFileError,
+    config_sha256,
     indexer_facts,
     read_schedule,
 )
@@ -36,6 +40,10 @@ from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.layout import layout
 
 BASE_CARD = "README.base.md"
+UNSCHEDULED = (
+    "transformers alone runs every indexer of this checkpoint, without the schedule; evalkit"
+    " applies it, or says which pattern the arm must name"
+)
 _FREQUENCY = ("index_topk_freq", "index_skip_topk_offset")
 # Engines that a checkpoint's config.json is for, besides transformers.
 _LAYERS = ("sglang", "vllm", "vllm-ascend")
@@ -74,7 +82,7 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
         indexer: from `distill train`.
         base: the model they were trained for: a directory, or a hub id in the cache.
         out: must not exist, or be empty; appears whole or not at all.
-        copy: copy untouched files even where they could be linked.
+        copy: copy untouched shards even where they could be linked.
 
     Raises:
         DistillError: another base, a damaged file, a schedule no engine can be told, or `out` is
@@ -88,35 +96,29 @@ def export_checkpoint(indexer: Path, base: str, out: Path, *, copy: bool = False
     except IndexerFileError as error:
         raise DistillError(str(error)) from None
     checkpoint = Checkpoint(base)
-    _same_base(facts["indexer_base"], base, indexer)
+    _same_base(facts["indexer_base"], base, checkpoint.directory, indexer)
     settings, notes = settings_for(checkpoint.config, schedule)
     writes, requantised = _writes(checkpoint, trained, indexer)
-    out.parent.mkdir(parents=True, exist_ok=True)
     new = out.parent / f".{out.name}.new"
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    touched = {checkpoint.entries[name].file.name for name in writes}
-    linked, copied = [], []
-    for path in _files(checkpoint.directory):
-        target = new / path.relative_to(checkpoint.directory)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.name in touched:
-            shutil.copyfile(path.resolve(), target)
-        elif not _link(path, target, copy) and path.suffix == ".safetensors":
-            copied.append(target.name)
-        elif path.suffix == ".safetensors":
-            linked.append(target.name)
-    for name, tensor in writes.items():
-        entry = checkpoint.entries[name]
-        overwrite(entry, tensor, new / entry.file.name)
-    _write_texts(new, checkpoint, settings, indexer)
-    _verify(new, writes)
-    if out.exists():
-        out.rmdir()
-    new.rename(out)
+    with saving(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            linked, copied = _write_weights(new, checkpoint, writes, copy)
+            _write_texts(new, checkpoint, settings, indexer)
+            written = export_facts(new, schedule, writes, facts["indexer_base"])
+            text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+            write_atomic(new / SCHEDULE_FILE, text)
+            _verify(new, writes)
+            if out.exists():
+                out.rmdir()
+            new.rename(out)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
     return Exported(
         directory=out,
-        rewritten=tuple(sorted(touched)),
+        rewritten=tuple(sorted({checkpoint.entries[name].file.name for name in writes})),
         linked=tuple(linked),
         copied=tuple(copied),
         tensors=len(writes),
@@ -159,6 +161,8 @@ def settings_for(
             fields = export(schedule, engine=engine, native=native, enabled=True).overrides
         except ScheduleError as error:
             notes.append(str(error) if str(error).startswith(engine) else f"{engine}: {error}")
+            if engine == ours:
+                notes.append(UNSCHEDULED)
             continue
         settings |= {k: v for k, v in fields.items() if k not in _FREQUENCY and "freq" not in k}
     if everywhere:  # together, whoever reads which
@@ -176,13 +180,20 @@ def settings_for(
     return settings, notes
 
 
-def _same_base(trained_on: JsonObject, base: str, indexer: Path) -> None:
+def _same_base(trained_on: JsonObject, base: str, directory: Path, indexer: Path) -> None:
     wanted = str(trained_on.get("fingerprint") or "")
     if wanted and wanted != fingerprint(weight_files(base)):
         name = trained_on.get("model", "another model")
         raise DistillError(
             f"{indexer} was trained on {name} with weights {wanted[:12]}; those of {base} are"
             " others. Indexers fit the very model they were trained on"
+        )
+    config = directory / "config.json"
+    known = trained_on.get("config_sha256")
+    if known and known != config_sha256(config):
+        raise DistillError(
+            f"{indexer} was trained on {trained_on.get('model')} under another configuration than"
+            f" {config}: name the base as it was, or train again"
         )
 
 
@@ -247,6 +258,27 @@ def _files(directory: Path) -> Iterator[Path]:
             yield path
 
 
+def _write_weights(
+    new: Path, checkpoint: Checkpoint, writes: Mapping[str, Tensor], copy: bool
+) -> tuple[list[str], list[str]]:
+    """The base's files with the trained tensors in them; names of shards linked, and copied."""
+    touched = {checkpoint.entries[name].file.name for name in writes}
+    linked, copied = [], []
+    for path in _files(checkpoint.directory):
+        target = new / path.relative_to(checkpoint.directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.name in touched or path.suffix != ".safetensors":
+            shutil.copyfile(path.resolve(), target)
+        elif _link(path, target, copy):
+            linked.append(target.name)
+        else:
+            copied.append(target.name)
+    for name, tensor in writes.items():
+        entry = checkpoint.entries[name]
+        overwrite(entry, tensor, new / entry.file.name)
+    return linked, copied
+
+
 def _link(path: Path, target: Path, copy: bool) -> bool:
     """Hard-link a file (the blob itself, where the hub cache links to it), or copy it."""
     if not copy:
@@ -272,15 +304,11 @@ def _write_texts(
     card = directory / CARD_FILE
     if card.is_file():
         card.rename(directory / BASE_CARD)
-    texts = {
-        "config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
-        SCHEDULE_FILE: (indexer / SCHEDULE_FILE).read_text(encoding="utf-8"),
-    }
+    texts = {"config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
     if (indexer / CARD_FILE).is_file():
         texts[CARD_FILE] = (indexer / CARD_FILE).read_text(encoding="utf-8")
     for name, content in texts.items():
-        (directory / name).unlink(missing_ok=True)  # never through a link into the base
-        (directory / name).write_text(content, encoding="utf-8")
+        write_atomic(directory / name, content)
 
 
 def _verify(directory: Path, writes: Mapping[str, Tensor]) -> None:

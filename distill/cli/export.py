@@ -15,7 +15,7 @@ def export(
     base: Annotated[str, typer.Option(help="The model it was trained on: directory or hub id.")],
     out: Annotated[Path, typer.Option(help="Directory of the new checkpoint; must be empty.")],
     copy: Annotated[
-        bool, typer.Option("--copy", help="Copy untouched files instead of hard-linking them.")
+        bool, typer.Option("--copy", help="Copy untouched shards instead of hard-linking them.")
     ] = False,
 ) -> None:
     """Write a complete checkpoint that transformers, SGLang and vLLM load."""

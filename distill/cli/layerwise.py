@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from distill.cli.common import Out, Recipe, Set, load_recipe, run_directory
+from distill.cli.common import (
+    Out,
+    Recipe,
+    SaveAnyway,
+    Set,
+    end_without_gain,
+    load_recipe,
+    run_directory,
+)
 
 
 def layerwise(
@@ -16,6 +24,7 @@ def layerwise(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, npu …; default: what is there.")
     ] = None,
+    save_anyway: SaveAnyway = False,
 ) -> None:
     """`train` for models that do not fit: one decoder layer in memory, hidden states on disk."""
     from distill.cost.layerwise import layerwise_cost
@@ -31,7 +40,10 @@ def layerwise(
     cost = layerwise_cost(sizes, native, setup.schedule, setup.trained, config, itemsize=2)
     console = open_console()
     with ProgressDisplay(setup, console, {LAYERS_READ: cost.layers_read}) as display:
-        indexer = LayerwiseRun(setup, directory, display.on_event).run()
+        run = LayerwiseRun(setup, directory, display.on_event)
+        indexer = run.run(save_anyway=save_anyway)
+    if indexer is None:
+        end_without_gain(run.state, config.choice.checkpoint)
     console.print(f"indexers: {indexer}", markup=False)
 
 

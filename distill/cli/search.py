@@ -46,7 +46,12 @@ def search(
     base = base_facts(name, model)
     # not the retention: a search goes on from a higher one to a lower one
     counted = config.model_dump(mode="json", exclude={"model", "data", "retention"})
-    identity: JsonObject = {"base": base["fingerprint"], "tokens": data.sha256, "recipe": counted}
+    identity: JsonObject = {
+        "base": base["fingerprint"],
+        "tokens": data.sha256,
+        "base_config": base["config_sha256"],
+        "recipe": counted,
+    }
     log = SearchLog(directory / "search.jsonl", identity)
     run = GreedySearch(model, config, texts, log, on_step=_print_step)
     _print_cost(run, model, texts["calibration"], log.resumed)

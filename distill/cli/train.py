@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distill.cli.common import Out, Recipe, Set, load_recipe, run_directory
+from distill.cli.common import (
+    Out,
+    Recipe,
+    SaveAnyway,
+    Set,
+    end_without_gain,
+    load_recipe,
+    run_directory,
+)
 from distill.errors import DistillError, first_line
 from evalkit.core.console import open_console
 
@@ -24,6 +32,7 @@ def train(
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Then run the recipe's evaluation.")
     ] = False,
+    save_anyway: SaveAnyway = False,
 ) -> None:
     """Initialise, train, select a checkpoint; the same command resumes an interrupted run."""
     from distill.setup import load_training_setup
@@ -53,9 +62,15 @@ def train(
     with ProgressDisplay(setup, console, bars) as display:
         trainer = Trainer(setup, directory, accelerator, display.on_event)
         trainer.run()
+    if config.train.trackers:
+        accelerator.end_training()
+    state, measure = trainer.state, config.choice.checkpoint
     if accelerator.is_main_process:
-        indexer = save(setup, trainer.best, trainer.state, directory)
-        display.summary(trainer.state)
+        display.summary(state)
+    if not (save_anyway or state.gains(measure)):
+        end_without_gain(state, measure)
+    if accelerator.is_main_process:
+        indexer = save(setup, trainer.best, state, directory)
         console.print(f"indexers: {indexer}")
         if config.evaluation is not None:
             command = evaluation_recipe.command(config, setup.name, base_dir, indexer, directory)
@@ -63,8 +78,6 @@ def train(
                 evaluation_recipe.run(command)
             else:
                 console.print("evaluate with --evaluate", style="dim")
-    if config.train.trackers:
-        accelerator.end_training()
 
 
 def make_accelerator(config: DistillConfig, out: Path) -> Accelerator:

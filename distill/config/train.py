@@ -100,12 +100,14 @@ class StudentConfig(Strict):
     Attributes:
         start: ``closed_form`` (a consumer's indexer re-expressed on this layer's inputs),
             ``own`` (the full layer's indexer as it is) or ``random``.
-        first_layer: ``keep`` leaves the first full layer's indexer as it is, ``train`` does not.
+        first_layer: ``keep`` leaves the first full layer's indexer as it is, ``train`` does not,
+            ``auto`` trains it with the others and then keeps it as trained or as it came, whichever
+            is better by `choice.checkpoint` on held-out text.
         tensors: first names of the indexer's tensors that train (``wq_b`` …); empty: all.
     """
 
     start: Literal["closed_form", "own", "random"] = "closed_form"
-    first_layer: Literal["keep", "train"] = "keep"
+    first_layer: Literal["keep", "train", "auto"] = "keep"
     tensors: tuple[str, ...] = ()
 
 

@@ -14,19 +14,21 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from distill.config.train import DataConfig
 from distill.data.batch import Batch
 from distill.data.ngram_filter import NgramFilter
 from distill.data.sources import Document, documents
-from distill.errors import DistillError
-from evalkit.core.files import write_atomic, writing
+from distill.errors import DistillError, first_line, saving
+from evalkit.core.files import write_atomic
 from evalkit.core.recipe import canonical_hash
 from evalkit.dsa.files import file_sha256, replacing
 
@@ -131,7 +133,7 @@ def prepare(
     tensors: dict[str, Tensor] = {}
     for name, split in splits.items():
         tensors |= {f"{name}.ids": split.ids, f"{name}.lengths": split.lengths}
-    with writing(directory), replacing(directory / TOKENS_FILE) as new_file:
+    with saving(directory), replacing(directory / TOKENS_FILE) as new_file:
         save_file(tensors, new_file)
     facts = DataFacts(
         identity=identity,
@@ -167,13 +169,12 @@ def tokenizer_behaviour_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _read(directory: Path, identity: DataIdentity) -> PackedText:
+    path = directory / FACTS_FILE
     try:
-        facts: DataFacts = json.loads((directory / FACTS_FILE).read_text(encoding="utf-8"))
+        facts = TypeAdapter(DataFacts).validate_python(json.loads(path.read_text(encoding="utf-8")))
         before = dict(facts["identity"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DistillError(
-            f"{directory / FACTS_FILE}: damaged, remove {directory}: {error}"
-        ) from None
+    except (OSError, ValueError) as error:
+        raise DistillError(f"{path}: damaged, remove {directory}: {first_line(error)}") from None
     changed = [key for key, value in identity.items() if before.get(key) != value]
     if changed:
         raise DistillError(
@@ -184,9 +185,10 @@ def _read(directory: Path, identity: DataIdentity) -> PackedText:
         if file_sha256(directory / TOKENS_FILE) != facts["tokens_sha256"]:
             raise DistillError(f"{directory / TOKENS_FILE}: damaged, remove {directory}")
         tensors = load_file(directory / TOKENS_FILE)
-    except (OSError, SafetensorError) as error:
-        raise DistillError(f"{directory / TOKENS_FILE}: {error}") from None
-    splits = {n: Split(tensors[f"{n}.ids"], tensors[f"{n}.lengths"]) for n in SPLITS}
+        splits = {n: Split(tensors[f"{n}.ids"], tensors[f"{n}.lengths"]) for n in SPLITS}
+    except (OSError, SafetensorError, KeyError) as error:
+        message = f"{directory / TOKENS_FILE}: damaged, remove {directory}: {first_line(error)}"
+        raise DistillError(message) from None
     return PackedText(splits, facts)
 
 

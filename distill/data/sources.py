@@ -70,20 +70,48 @@ def prompts_of(names: Sequence[str], base_dir: Path) -> Iterator[str]:
 
 
 def _file(file: Path, column: str) -> Iterator[str]:
-    if file.suffix == ".txt":
-        yield file.read_text(encoding="utf-8")
-    elif file.suffix in (".jsonl", ".json"):
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                yield _field(json.loads(line), column, f"{file}:{number}")
-    elif file.suffix == ".parquet":
-        from datasets import load_dataset
+    readers = {".txt": _plain, ".jsonl": _lines, ".json": _lines, ".parquet": _parquet}
+    if file.suffix not in readers:
+        raise DistillError(f"data: {file}: use .txt, .jsonl or .parquet")
+    try:
+        yield from readers[file.suffix](file, column)
+    except UnicodeDecodeError as error:
+        raise DistillError(
+            f"data: {file}: not UTF-8 (byte {error.start}): convert it, for example by"
+            f" iconv -f latin1 -t utf-8"
+        ) from None
+    except OSError as error:
+        raise DistillError(f"data: {file}: cannot be read: {first_line(error)}") from None
 
+
+def _plain(file: Path, _: str) -> Iterator[str]:
+    yield file.read_text(encoding="utf-8")
+
+
+def _lines(file: Path, column: str) -> Iterator[str]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DistillError(
+                    f"data: {file}:{number}: not JSON ({error.msg}); one object a line"
+                ) from None
+            yield _field(row, column, f"{file}:{number}")
+
+
+def _parquet(file: Path, column: str) -> Iterator[str]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
         rows = load_dataset("parquet", data_files=str(file), split="train", streaming=True)
         for number, row in enumerate(rows, 1):
             yield _field(row, column, f"{file}, row {number}")
-    else:
-        raise DistillError(f"data: {file}: use .txt, .jsonl or .parquet")
+    except (DatasetsError, ValueError) as error:
+        raise DistillError(f"data: {file}: not a parquet file: {first_line(error)}") from None
 
 
 def _hub(source: HubData) -> Iterator[str]:

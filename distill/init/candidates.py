@@ -16,6 +16,7 @@ from torch import Tensor
 
 from distill.config.train import ClosedFormConfig
 from distill.data.batch import Batch
+from distill.errors import at
 from distill.init.ridge_regression import Regression
 from distill.models.activation_cache import ActivationCache
 from distill.models.causal_lm import CausalLM
@@ -65,18 +66,24 @@ def closed_form(
         config: ridge and rounds.
         on_choice: called after each layer.
         watch: called with (layer, candidate, divergence at every position).
+
+    Raises:
+        NonFiniteError: a candidate's tensors or divergences are; names layer and candidate.
     """
     choices, trial = [], _Trial(model, students, plan, reference)
     for _ in range(config.rounds):
         for layer in students.layers:
-            states = {"own": students.state_of(layer)} | candidates(
-                model, students, plan, reference.batches, layer, config.ridge
-            )
+            place = f"layer {plan.schedule.layer_ids[layer]}"
+            with at(place):
+                states = {"own": students.state_of(layer)} | candidates(
+                    model, students, plan, reference.batches, layer, config.ridge
+                )
             scores = {}
             trial.begin(layer)
             for name, state in states.items():
                 students.load_of(layer, state)
-                by_position = trial.divergence()
+                with at(f"{place}, candidate {name}"):
+                    by_position = trial.divergence()
                 watch(layer, name, by_position)
                 scores[name] = criterion(by_position)
             best = min(scores, key=lambda name: scores[name])

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from distill.errors import NonFiniteError, at, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.student import in_precision
 from evalkit.dsa import IndexerCall, index_features
@@ -72,13 +73,21 @@ class Gram:
         self.xy[name] = self.xy[name].add_(product) if name in self.xy else product
 
     def solve(self, name: str, ridge: float) -> Tensor:
-        """The map [m, n] in fp64."""
+        """The map [m, n] in fp64.
+
+        Raises:
+            NonFiniteError: there is none.
+        """
         if self.xx is None:
             raise ValueError("no tokens")
         size = self.xx.shape[0]
         shift = ridge * self.xx.diagonal().mean()
         regular = self.xx + shift * torch.eye(size, dtype=self.xx.dtype, device=self.xx.device)
-        solved: Tensor = torch.linalg.solve(regular, self.xy[name])
+        try:
+            solved: Tensor = torch.linalg.solve(regular, self.xy[name])
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            raise NonFiniteError("no solution: the inputs are 0, or closed_form.ridge") from None
+        require_finite(solved, "solution")
         return solved.T
 
 
@@ -118,7 +127,8 @@ class Regression:
         """A state for the full layer's indexer: maps solved for, everything else the consumer's."""
         state = {name: _whole(tensor).clone() for name, tensor in indexer.state_dict().items()}
         for name, group in self._group.items():
-            solved = self._grams[group].solve(f"{consumer}.{name}", ridge)
+            with at(f"ridge regression of {name}"):
+                solved = self._grams[group].solve(f"{consumer}.{name}", ridge)
             state[f"{name}.weight"] = solved.to(state[f"{name}.weight"].device)
         wanted = {n: t.dtype for n, t in self._indexer.state_dict().items()}
         return {name: tensor.to(wanted[name]) for name, tensor in state.items()}

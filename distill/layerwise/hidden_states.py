@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from distill.data.batch import Batch
+from distill.errors import require_finite
 from distill.layerwise.layer_loader import Layer
 from distill.layerwise.setup import LayerwiseSetup
 from distill.models.early_exit import ForwardStoppedError
+from distill.models.forward import require_finite_call
 from distill.models.student import State
 from distill.objective.query_sampling import PHASES
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
@@ -65,11 +67,15 @@ class HiddenStateStream:
             batches: by name.
             visit: called with every batch's name and indexer call.
             visit_only: stop there; what comes after is not needed.
+
+        Raises:
+            NonFiniteError: hidden states are NaN or infinite; names the layer.
         """
         indexer = _with_state(layer.indexer, self.states.get(layer.number))
         for name, batch in batches.items():
 
             def answer(call: IndexerCall, name: str = name, batch: Batch = batch) -> Tensor:
+                require_finite_call(layer.number, call)
                 visit(name, call)
                 if visit_only:
                     raise ForwardStoppedError
@@ -77,6 +83,7 @@ class HiddenStateStream:
 
             with suppress(ForwardStoppedError):
                 after = layer.run(self.hidden(layer.number, name), answer)
+                require_finite(after, f"layer {layer.number}: hidden states after it")
                 self.setup.store.put(f"{self.name}/{layer.number + 1}/{name}", hidden=after)
 
     def hidden(self, number: int, name: str) -> Tensor:
@@ -142,4 +149,5 @@ def _with_state(indexer: nn.Module, state: State | None) -> nn.Module:
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(state[name].to(parameter.dtype))
+            require_finite(parameter, f"{name} of the student as {parameter.dtype}")
     return module

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from distill.checkpoint.sharded import Checkpoint
-from distill.errors import DistillError
+from distill.errors import DistillError, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.indexers import indexer_at
 from distill.models.student import State
@@ -125,7 +125,9 @@ class Layers:
         for name in self.checkpoint.entries:
             match = _OUTSIDE.match(name)
             if match and match[1] == wanted:
-                return self.checkpoint.plain(name, self._dtype).to(self._device)
+                tensor = self.checkpoint.plain(name, self._dtype)
+                require_finite(tensor, name)
+                return tensor.to(self._device)
         raise DistillError(f"{self.checkpoint.directory}: no tensor {wanted}")
 
     def indexer_state(self, layer: int) -> State:
@@ -137,10 +139,16 @@ class Layers:
         }
 
     def _tensor(self, name: str) -> Tensor:
-        """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored."""
+        """In the layers' precision; what transformers keeps in fp32 (routers) as it is stored.
+
+        Raises:
+            NonFiniteError: it is NaN or infinite; names the tensor.
+        """
         quantised = self.checkpoint.scale_of(name) is not None
         in_fp32 = not quantised and any(part in name for part in self._in_fp32)
-        return self.checkpoint.plain(name, None if in_fp32 else self._dtype)
+        tensor = self.checkpoint.plain(name, None if in_fp32 else self._dtype)
+        require_finite(tensor, name)
+        return tensor
 
 
 class Layer:

@@ -16,6 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from distill.errors import at
 from distill.init.candidates import CandidateChoice
 from distill.init.ridge_regression import Regression
 from distill.layerwise.batches import LayerBatch, call_of, evaluation_batch, training_batch
@@ -32,7 +33,12 @@ from distill.training.events import (
     Means,
     Measured,
 )
-from distill.training.optimizer import adamw, begin_step, clip_gradients
+from distill.training.optimizer import (
+    adamw,
+    begin_step,
+    clip_gradients,
+    require_finite_parameters,
+)
 from distill.validation.metrics import mean_over_consumers, recall_of
 from evalkit.dsa import IndexFeatures, select
 from evalkit.dsa.families.sites import topk_of
@@ -114,8 +120,12 @@ class LayerTrainer:
         """Start, train, keep the best.
 
         Raises:
-            DistillError: the loss is NaN or infinite.
+            NonFiniteError: a loss, gradient or divergence is; names layer and step.
         """
+        with at(f"layer {self._id}"):
+            return self._run()
+
+    def _run(self) -> TrainedLayer:
         train = self._setup.config.train
         before = self._evaluate()
         if self._by_logits:
@@ -124,9 +134,11 @@ class LayerTrainer:
         kept = [_Kept(0, self._evaluate(), self._state())]
         optimizer = adamw(self.students.named().values(), train)
         for step in range(1, train.steps + 1):
-            self._step(step, optimizer)
+            with at(f"step {step}"):
+                self._step(step, optimizer)
             if step == train.steps or step % train.evaluate_every == 0:
-                metrics = self._evaluate()
+                with at(f"evaluation after step {step}"):
+                    metrics = self._evaluate()
                 self._on_event(
                     LayerEvaluated(
                         seconds=self._seconds(), layer=self._id, step=step, metrics=metrics
@@ -219,12 +231,13 @@ class LayerTrainer:
         for start in range(0, len(draws), train.micro_batch):
             drawn = draws[start : start + train.micro_batch]
             sums.add(self._sums(training_batch(self._setup, self._layer, drawn, self._scale)))
-        sums.check_finite(step, self._id)
+        sums.check_finite()
         parameters = [p for p in self.students.named().values() if p.grad is not None]
         for parameter in parameters:
             cast(Tensor, parameter.grad).div_(max(sums.queries, 1.0))
         norm = clip_gradients(parameters, train.max_grad_norm)
         optimizer.step()
+        require_finite_parameters(self.students.named())
         self._on_event(
             LayerStepDone(
                 seconds=self._seconds(),
@@ -262,6 +275,7 @@ class LayerTrainer:
         for name, text in self._setup.split("held_out").items():
             batch = evaluation_batch(self._setup, self._layer, name, text, self._scale)
             losses.add(self._sums(batch))
+            losses.check_finite()
             for (group, _), (features, teachers, weight) in zip(
                 batch.groups, self._groups(batch), strict=True
             ):

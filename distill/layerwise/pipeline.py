@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 
 from distill.config.train import DistillConfig
-from distill.errors import DistillError
+from distill.errors import DistillError, first_line
 from distill.init.candidates import CandidateChoice
 from distill.layerwise.layer_trainer import LayerTrainer, TrainedLayer
 from distill.layerwise.logit_evaluator import LogitEvaluator
@@ -57,20 +58,25 @@ class LayerwiseRun:
 
     Attributes:
         done: what became of each full layer, by ordinal.
+        state: of the whole run, once it has ended.
     """
 
     def __init__(
         self, setup: LayerwiseSetup, out: Path, on_event: OnEvent = lambda _: None
     ) -> None:
         self.done: dict[int, TrainedLayer] = {}
+        self.state = TrainState()
         self._setup, self._out, self._on_event = setup, out, on_event
         self._students, self._log = TensorStore(out / STUDENTS), MetricsLog(out)
         self._earlier_seconds, self._began = 0.0, time.perf_counter()
         self._layers_read = 0
         setup.layers.on_open = self._count
 
-    def run(self) -> Path:
-        """Start or resume; returns the indexer directory.
+    def run(self, *, save_anyway: bool = False) -> Path | None:
+        """Start or resume; returns the indexer directory, None where nothing was gained.
+
+        Args:
+            save_anyway: write the indexers even then.
 
         Raises:
             DistillError: the directory belongs to another run; the loss is NaN.
@@ -105,7 +111,7 @@ class LayerwiseRun:
             streams.use_trained(layer, self.done[layer].state)
             self._save(streams, evaluator)
             self._free(layer)
-        directory = self._write()
+        directory = self._write(save_anyway)
         setup.store.drop("")
         return directory
 
@@ -148,7 +154,8 @@ class LayerwiseRun:
         """What a directory must share with this run to be continued."""
         setup = self._setup
         base, tokens = setup.base["fingerprint"], setup.data.sha256
-        return {"base": base, "tokens": tokens, "recipe": _recorded(setup.config)}
+        facts = {"base": base, "tokens": tokens, "base_config": setup.base["config_sha256"]}
+        return {**facts, "recipe": _recorded(setup.config)}
 
     def _save(self, streams: Streams, evaluator: LogitEvaluator) -> None:
         record = {
@@ -175,6 +182,7 @@ class LayerwiseRun:
                     record[new] = record[old]
             identity = dict(record["identity"])
             identity["recipe"] = _recorded(recipe_of(identity["recipe"]))
+            identity.setdefault("base_config", self._setup.base["config_sha256"])  # of 0.1
             if identity != self._identity():
                 raise DistillError(f"{path}: belongs to another run; use another --out")
             at = _Places(*(int(record[name]) for name in _Places.__slots__))
@@ -182,9 +190,9 @@ class LayerwiseRun:
             self._layers_read = int(record["layers_read"])
             for name, facts in record["done"].items():
                 self.done[int(name)] = self._trained(name, facts)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DistillError(
-                f"{path}: damaged, or an older version's: {error}; remove {self._out}"
+                f"{path}: damaged, or an older version's: {first_line(error)}; remove {self._out}"
             ) from None
         self._log.resume(self._is_done)
         ids = self._setup.schedule.layer_ids
@@ -194,6 +202,8 @@ class LayerwiseRun:
 
     def _trained(self, name: str, facts: Mapping[str, object]) -> TrainedLayer:
         """A finished layer from its record and its tensors."""
+        for numbers in (facts["before"], facts["after"], facts["scores"]):
+            TypeAdapter(dict[str, float]).validate_python(numbers)
         parts: dict[str, State] = {"state": {}, "last": {}}
         for key, tensor in self._students.get(name, _CPU).items():
             part, _, rest = key.partition(".")
@@ -202,7 +212,7 @@ class LayerwiseRun:
 
     def _is_done(self, row: Row) -> bool:
         """Whether a row of the log is of a finished layer; the others train again."""
-        return row["layer"] in {self._setup.schedule.layer_ids[layer] for layer in self.done}
+        return row.get("layer") in {self._setup.schedule.layer_ids[layer] for layer in self.done}
 
     def _seconds(self) -> float:
         """Of work, interruptions left out."""
@@ -214,11 +224,11 @@ class LayerwiseRun:
 
     # -- output ---------------------------------------------------------------------------------
 
-    def _write(self) -> Path:
+    def _write(self, save_anyway: bool) -> Path | None:
         setup, layers = self._setup, list(self.done.values())
-        ids = setup.schedule.layer_ids
+        ids, measure = setup.schedule.layer_ids, setup.config.choice.checkpoint
         students = {f"{one.layer}.{k}": v for one in layers for k, v in one.state.items()}
-        state = TrainState(
+        self.state = TrainState(
             step=setup.config.train.steps,
             best_step=max(one.best_step for one in layers),
             before=_summary([one.before for one in layers]),
@@ -230,9 +240,11 @@ class LayerwiseRun:
             ],
             seconds=self._seconds(),
         )
-        for warning in state.warnings:
+        for warning in self.state.warnings(measure):
             self._on_event(Warned(warning))
-        return save(setup, students, state, self._out)
+        if not (save_anyway or self.state.gains(measure)):
+            return None
+        return save(setup, students, self.state, self._out)
 
 
 def _recorded(config: DistillConfig) -> dict[str, object]:

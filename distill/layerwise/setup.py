@@ -168,6 +168,11 @@ def _refuse_whole_model_options(config: DistillConfig) -> None:
             "train.patience: layer by layer final logits are known only after the last step; set"
             " choice.checkpoint = 'recall', or patience = 0"
         )
+    if config.student.first_layer == "auto":
+        raise DistillError(
+            "student.first_layer 'auto': layer by layer the first full layer is finished before the"
+            " others train, and cannot be taken back; set 'keep' or 'train'"
+        )
     if config.train.precision != "no":
         raise DistillError(
             f"train.precision {config.train.precision}: layer by layer everything runs in `dtype`;"

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distill.data.batch import Batch
+from distill.errors import at
 from distill.layerwise.batches import evaluation_queries
 from distill.layerwise.hidden_states import HiddenStateStream
 from distill.layerwise.layer_loader import Layer
 from distill.layerwise.setup import LayerwiseSetup
 from distill.models.student import State
 from distill.objective.query_sampling import QueryGroup
+from distill.objective.teachers import require_finite_features
 from evalkit.dsa import IndexerCall, IndexFeatures
 
 
@@ -86,7 +88,10 @@ class Streams:
 
         def features(group: QueryGroup) -> IndexFeatures:
             positions = group.positions.to(call.hidden.device)
-            return setup.layers.features(layer.indexer, call, positions)
+            projected = setup.layers.features(layer.indexer, call, positions)
+            with at(f"layer {layer.number}"):
+                require_finite_features(projected)
+            return projected
 
         if split == "calibration":
             self._store.put(f"{root}/call/{name}", hidden=call.hidden, q_resid=call.q_resid)

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from distill.data.batch import Batch
+from distill.errors import require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.early_exit import ForwardStoppedError
+from distill.models.forward import require_finite_call
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.overrides import override_forward
@@ -108,7 +110,8 @@ class ActivationCache:
         cached = {f: s for f, s in self._selections[number].items() if ids[f] < start}
         selections = dict(cached)
 
-        def observe(ordinal: int, _: IndexerCall, chosen: Tensor | None) -> None:
+        def observe(ordinal: int, call: IndexerCall, chosen: Tensor | None) -> None:
+            require_finite_call(ids[ordinal], call)
             if keep and chosen is not None:
                 selections[ordinal] = chosen.int()
 
@@ -120,6 +123,7 @@ class ActivationCache:
             final = batch.ids.new_empty(0)
             with suppress(ForwardStoppedError):
                 final = self._model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
+                require_finite(final, "hidden states after the last layer")
         self.layer_runs += (len(self._layers) if only is None else only + 1) - start
         if keep:
             self._selections[number] = selections

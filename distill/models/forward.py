@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from distill.data.batch import Batch
+from distill.errors import at, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.early_exit import ForwardStoppedError
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
@@ -44,11 +45,15 @@ def visit_indexer_calls(
         layers: ordinals to visit; the forward stops at the last of them.
         decode_rows: bool [B, S]; True positions read the decode sources.
         through_attention: let the last of the layers attend as well.
+
+    Raises:
+        NonFiniteError: hidden states are NaN or infinite; names the layer.
     """
     wanted = frozenset(layers)
     last = max(wanted, default=-1) + through_attention
 
     def observe(ordinal: int, call: IndexerCall, _: Tensor | None) -> None:
+        require_finite_call(schedule.layer_ids[ordinal], call)
         if ordinal in wanted:
             visit(ordinal, _without_cache(call))
         if ordinal >= last:
@@ -78,16 +83,33 @@ def final_hidden_states(
         visit: sees every indexer call, as (ordinal, call).
         decode_rows: bool [B, S]; True positions read the decode sources.
         chunked: select by `evalkit.dsa.select`; False runs what stands in the model as it is.
+
+    Raises:
+        NonFiniteError: hidden states are NaN or infinite; names the layer.
     """
 
     def observe(ordinal: int, call: IndexerCall, _: Tensor | None) -> None:
+        require_finite_call(schedule.layer_ids[ordinal], call)
         visit(ordinal, _without_cache(call))
 
     under = apply_schedule(model, schedule, chunked=chunked, observe=observe)
     with torch.no_grad(), under as applied:
         applied.decode_rows = decode_rows
         hidden: Tensor = model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
+    require_finite(hidden, "hidden states after the last layer")
     return hidden
+
+
+def require_finite_call(layer: int, call: IndexerCall) -> None:
+    """Refuse NaN and infinite inputs of a layer's indexer.
+
+    Raises:
+        NonFiniteError: names the layer (its id).
+    """
+    with at(f"layer {layer}"):
+        require_finite(call.hidden, "hidden states")
+        if call.q_resid is not None:
+            require_finite(call.q_resid, "query latent")
 
 
 def _without_cache(call: IndexerCall) -> IndexerCall:

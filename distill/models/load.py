@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
+from safetensors import SafetensorError
+from torch import Tensor
 
-from distill.errors import DistillError, first_line
+from distill.errors import DistillError, at, first_line, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.indexers import indexer_at
 from evalkit.core.model_info import resolve_model
 from evalkit.dsa import UnsupportedModelError
 from evalkit.dsa.families.sites import indexer_sites
+from evalkit.dsa.indexer_metadata import config_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,12 +41,14 @@ class BaseFacts(TypedDict):
         model_type: of transformers.
         revision: commit of the hub, or None.
         fingerprint: of the weight files, see `fingerprint`.
+        config_sha256: of what config.json says; empty where there is none beside the weights.
     """
 
     model: str
     model_type: str
     revision: str | None
     fingerprint: str
+    config_sha256: str
 
 
 def resolve_checkpoint(name: str, base_dir: Path) -> str:
@@ -65,14 +70,17 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Cau
     """A causal language model in eval mode, every parameter frozen.
 
     Raises:
-        DistillError: it cannot be loaded or has no indexers to distil.
+        DistillError: it cannot be loaded, has no indexers to distil, or holds NaN.
     """
     from transformers import AutoModelForCausalLM
 
+    if Path(name).is_dir():
+        _require_safetensors(name)
     try:
         loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise DistillError(f"model {name}: cannot be loaded: {first_line(error)}") from None
+    _require_safetensors(name)
     model: CausalLM = loaded.to(device).eval().requires_grad_(False)
     try:
         family = indexer_sites(model).family
@@ -80,7 +88,28 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Cau
         raise DistillError(f"model {name}: {error}") from None
     if family.adapter is None:
         raise DistillError(f"model {name}: no index scores: {family.no_features}")
+    with at(f"model {name}"):
+        require_finite_tensors(model.state_dict())
     return model
+
+
+def _require_safetensors(name: str) -> None:
+    """Refuse pickled weights: nothing would tell which model the indexers are for."""
+    if not weight_files(name):
+        raise DistillError(
+            f"model {name}: no safetensors files; write it anew with transformers:"
+            " AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
+        )
+
+
+def require_finite_tensors(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are NaN or infinite, before anything is computed with them.
+
+    Raises:
+        NonFiniteError: names the tensor, and so its layer.
+    """
+    for name, tensor in tensors.items():
+        require_finite(tensor, name)
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -93,17 +122,19 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     try:
         return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # tokenizers raises nothing narrower at a damaged file
         raise DistillError(f"model {name}: no tokenizer: {first_line(error)}") from None
 
 
 def base_facts(name: str, model: CausalLM) -> BaseFacts:
     """What identifies the base model."""
+    files = weight_files(name)
     return {
         "model": Path(name).name if Path(name).is_dir() else name,
         "model_type": model.config.get_text_config().model_type,
         "revision": getattr(model.config, "_commit_hash", None),
-        "fingerprint": fingerprint(weight_files(name)),
+        "fingerprint": fingerprint(files),
+        "config_sha256": config_sha256(files[0].parent / "config.json") if files else "",
     }
 
 

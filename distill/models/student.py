@@ -15,6 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from distill.errors import at, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import swap_indexers
 from distill.models.indexers import indexer_at
@@ -104,8 +105,17 @@ class Students:
 
     @contextmanager
     def acting(self, model: CausalLM) -> Iterator[None]:
-        """The students in the model, in the model's own precision, while the block runs."""
-        with swap_indexers(indexer_sites(model), self._in_model_precision()):
+        """The students in the model, in the model's own precision, while the block runs.
+
+        Raises:
+            NonFiniteError: a tensor is NaN or infinite in that precision; names the layer.
+        """
+        sites, stand_ins = indexer_sites(model), self._in_model_precision()
+        for ordinal, module in stand_ins.items():
+            with at(f"layer {sites.layout.layer_ids[ordinal]}"):
+                for name, parameter in module.named_parameters():
+                    require_finite(parameter, f"{name} of the student as {parameter.dtype}")
+        with swap_indexers(sites, stand_ins):
             yield
 
     def _in_model_precision(self) -> dict[int, nn.Module]:

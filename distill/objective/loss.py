@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from distill.errors import DistillError
+from distill.errors import NonFiniteError, require_finite
 from distill.losses.base import Loss, Needs, Target
 from distill.objective.teachers import (
     Combine,
@@ -25,6 +25,7 @@ from distill.objective.teachers import (
 )
 from evalkit.core.plugins import OURS, running
 from evalkit.dsa import IndexFeatures, index_scores
+from evalkit.dsa.scores import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +143,17 @@ class LossSums:
         pairs = zip(sums[1::2], sums[2::2], strict=True)
         return cls(sums[0], {n: WeightedMean(*pair) for n, pair in zip(names, pairs, strict=True)})
 
-    def check_finite(self, step: int, layer: int) -> None:
+    def check_finite(self) -> None:
         """Refuse to go on where a loss is NaN or infinite.
 
         Raises:
-            DistillError: the message names step, loss and layer id.
+            NonFiniteError: the message names the loss.
         """
         for name, own in self.losses.items():
             if not math.isfinite(own.total):
                 value = "NaN" if math.isnan(own.total) else "infinite"
-                raise DistillError(
-                    f"step {step}: the loss {name} of layer {layer} is {value}; lower train.lr, or"
-                    " look at the data"
+                raise NonFiniteError(
+                    f"the loss {name} is {value}; lower train.lr, or look at the data"
                 )
 
 
@@ -173,6 +173,9 @@ def student_loss(
         objective: what to compare by.
         weight: of each query [B, R].
         scale: of the gradient: 1 / global number of queries, or 1 to divide later.
+
+    Raises:
+        NonFiniteError: scores of the student, or of a teacher, are NaN or infinite.
     """
     parts = (features.query, features.key, features.weight)
     leaves = [part.detach().requires_grad_(part.requires_grad) for part in parts]
@@ -199,7 +202,10 @@ def _chunk(
 ) -> Tensor:
     """Σ weight · loss of one chunk; its sums are added to `sums`."""
     scores = index_scores(features, chunk_elements=2**62)
-    support = scores.detach() > float("-inf")
+    positions = features.positions if features.positions.dim() == 2 else features.positions[None]
+    # What a query may see follows from positions alone: a score that is NaN stays a visible fault.
+    support = visible(features, positions).expand(scores.shape)
+    require_finite(scores.detach().masked_fill(~support, 0), "index scores of the student")
     sums.queries += (weight * support.any(-1)).sum().item()
     with torch.no_grad():
         consumers = consumer_targets(teachers, part, support, objective.needs, objective.combine)

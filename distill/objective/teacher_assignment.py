@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
-from distill.errors import DistillError
+from distill.errors import DistillError, at
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import visit_indexer_calls
 from distill.models.indexers import indexer_at
@@ -36,7 +36,7 @@ def consumers_of(schedule: ReuseSchedule, layer: int) -> set[int]:
 
 
 def trained_layers(
-    schedule: ReuseSchedule, first_layer: Literal["keep", "train"]
+    schedule: ReuseSchedule, first_layer: Literal["keep", "train", "auto"]
 ) -> tuple[int, ...]:
     """Full layers (ordinals) whose indexers train: those that serve another layer.
 
@@ -113,7 +113,8 @@ def teachers_of_batch(
         for group in groups if "indexer" in kinds else ():
             if ordinal in assignment.teachers_in_phase(group.phase):
                 positions = group.positions.to(call.hidden.device)
-                teacher = index_teacher(model, indexer_at(sites, ordinal), call, positions)
+                with at(f"layer {sites.layout.layer_ids[ordinal]}"):
+                    teacher = index_teacher(model, indexer_at(sites, ordinal), call, positions)
                 teachers["indexer", group.phase, ordinal] = teacher
 
     def attend(ordinal: int, q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> None:

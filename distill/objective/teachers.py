@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from distill.errors import require_finite
 from distill.losses.base import Needs
 from distill.losses.kl import self_information
 from distill.losses.listmle import list_order
@@ -75,8 +76,24 @@ class AttentionTeacher:
 def index_teacher(
     model: CausalLM, indexer: nn.Module, call: IndexerCall, positions: Tensor
 ) -> IndexTeacher:
-    """The teacher of a layer's own indexer at query positions [R] or [B, R]."""
-    return IndexTeacher(index_features(model, indexer, call, positions))
+    """The teacher of a layer's own indexer at query positions [R] or [B, R].
+
+    Raises:
+        NonFiniteError: what it scores with is NaN or infinite.
+    """
+    features = index_features(model, indexer, call, positions)
+    require_finite_features(features)
+    return IndexTeacher(features)
+
+
+def require_finite_features(features: IndexFeatures) -> None:
+    """Refuse NaN and infinite projections of an indexer.
+
+    Raises:
+        NonFiniteError: names which of them.
+    """
+    for name in ("query", "key", "weight"):
+        require_finite(getattr(features, name), f"index {name}")
 
 
 def slice_queries(features: IndexFeatures, part: slice, keys: int) -> IndexFeatures:
@@ -122,6 +139,9 @@ def consumer_targets(
         support: bool [B, R, T] of the student: later keys are not looked at.
         needs: of all losses together.
         combine: ``mean`` of the consumers' losses, or the loss to their ``mixture``.
+
+    Raises:
+        NonFiniteError: a score is NaN or infinite; -inf alone says "not visible".
     """
     if not teachers:
         raise ValueError("no consumers")
@@ -130,6 +150,8 @@ def consumer_targets(
     orders = []
     for teacher in teachers:
         scores = teacher.scores(part, support.shape[-1])
+        seen = scores.masked_fill(torch.isneginf(scores), 0)
+        require_finite(seen, "index scores of a layer it serves")
         if needs.mean or mixture:
             share = _softmax(scores) / len(teachers)
             information = information + self_information(share * len(teachers)) / len(teachers)
@@ -145,7 +167,7 @@ def consumer_targets(
 
 def _softmax(scores: Tensor) -> Tensor:
     """Softmax where -inf is nothing; where everything is -inf, all 0."""
-    seen = scores > float("-inf")
+    seen = ~torch.isneginf(scores)
     return (
         scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~seen, 0)
     )

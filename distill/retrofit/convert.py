@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distill.errors import DistillError
+from distill.errors import DistillError, saving
 from distill.retrofit.card import card
 from distill.retrofit.dense import DenseModel, location
 from distill.retrofit.indexers import copied_indexer, empty_indexer, head_groups
 from distill.retrofit.rotary import longrope_parameters
 from distill.retrofit.weights import Rewriter, latent_width, padded_width
 from evalkit.core.errors import in_one_line
-from evalkit.core.files import writing
 from evalkit.dsa.files import follow_umask
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ def _write(
     model.tie_weights()
     model.generation_config = dense.model.generation_config
     partial = out.with_name(f".{out.name}.new")
-    with writing(out):
+    with saving(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from distill.errors import DistillError
+from distill.errors import DistillError, at
+from distill.models.load import require_finite_tensors
 from distill.retrofit.rotary import RotaryTable, rotary_table
 from evalkit.core.errors import in_one_line
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 # What libraries raise at files that are damaged, cut off, or of another kind.
-_UNREADABLE = (OSError, ValueError, ImportError, KeyError, IndexError, struct.error)
+_UNREADABLE = (
+    *(OSError, ValueError, ImportError, KeyError, IndexError, EOFError, RuntimeError),
+    *(struct.error, pickle.UnpicklingError, SafetensorError),
+)
 EXACT = ("llama", "mistral", "qwen2")
 # What keeps other architectures from an exact conversion, by model type.
 _REASONS = {
@@ -131,6 +137,8 @@ def load_dense(name: str) -> DenseModel:
                 f" {problem.replace('_', ' ')}, first {min(map(str, report[problem]))}"
             )
     model = model.eval().requires_grad_(False)
+    with at(f"model {name}"):
+        require_finite_tensors(model.state_dict())
     shown = name
     if options or Path(where).is_dir():
         shown = Path(name).resolve().name.removesuffix(".gguf")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from distill.config.search import SearchConfig
 from distill.data.batch import Batch
-from distill.errors import DistillError
+from distill.errors import DistillError, at
 from distill.models.causal_lm import CausalLM
 from distill.search.log import SearchLog
 from distill.search.neighbors import Neighbors, blocks, evaluations, full_layers_at
@@ -186,7 +186,8 @@ class GreedySearch:
 
     def _mean(self, loss: ScheduleLoss, schedule: ReuseSchedule) -> float:
         """The loss of a schedule, from the activations of the one committed last."""
-        loss.cache.commit(self.steps[-1].schedule if self.steps else self._begin)
+        with at(f"schedule {schedule}"):
+            loss.cache.commit(self.steps[-1].schedule if self.steps else self._begin)
         return loss.mean(schedule)
 
     def _commit(self, step: SearchStep) -> None:

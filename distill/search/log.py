@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -34,20 +35,31 @@ class SearchLog:
         self._steps: set[str] = set()
         identity = json.loads(json.dumps(identity))
         rows = json_rows(path)
-        if rows and rows[0] != {"kind": "identity", **identity}:
-            changed = [k for k, v in identity.items() if rows[0].get(k) != v]
+        first = {"base_config": identity.get("base_config")} | (rows[0] if rows else {})  # of 0.1
+        changed = [k for k, v in identity.items() if first.get(k) != v]
+        if rows and changed:
             raise DistillError(
                 f"{path}: belongs to another search; changed: {', '.join(changed)}. Use another"
                 " --out"
             )
-        for row in rows[1:]:
-            if row["kind"] == "step":
-                self._steps.add(str(row["schedule"]))
-            else:
-                self._values[str(row["kind"]), str(row["schedule"])] = float(str(row["value"]))
+        for number, row in enumerate(rows[1:], 2):
+            try:
+                self._read(row)
+            except (KeyError, ValueError):
+                raise DistillError(f"{path}:{number}: damaged: remove the line to go on") from None
         self.resumed = len(self._values)
         if not rows:
             self._append({"kind": "identity", **identity})
+
+    def _read(self, row: JsonObject) -> None:
+        schedule = str(row["schedule"])
+        if row["kind"] == "step":
+            self._steps.add(schedule)
+            return
+        value = float(str(row["value"]))
+        if not math.isfinite(value):
+            raise ValueError(value)
+        self._values[str(row["kind"]), schedule] = value
 
     def find(self, measure: Measure, schedule: ReuseSchedule) -> float | None:
         """A number that was written before."""

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
+from distill.errors import at
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import visit_indexer_calls
 from distill.models.indexers import first_sparse_position, indexer_at
 from distill.objective.query_sampling import PHASES
+from distill.objective.teachers import require_finite_features
 from evalkit.dsa import IndexerCall, ReuseSchedule, index_features, select
 from evalkit.dsa.families.sites import indexer_sites, topk_of
 
@@ -52,6 +54,8 @@ def _masks(model: CausalLM, batch: Batch, every: int) -> tuple[list[Tensor], int
         indexer = indexer_at(sites, ordinal)
         positions = torch.arange(first, call.hidden.shape[1], every, device=call.hidden.device)
         features = index_features(model, indexer, call, positions)
+        with at(f"layer {sites.layout.layer_ids[ordinal]}"):
+            require_finite_features(features)
         chosen = select(features, topk_of(indexer))
         keys = features.key.shape[1]  # one more than there are takes what is not selected
         mask = torch.zeros(*chosen.shape[:2], keys + 1, dtype=torch.bool, device=chosen.device)

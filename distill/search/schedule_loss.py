@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
+from distill.errors import require_finite
 from distill.models.activation_cache import ActivationCache
 from distill.models.causal_lm import CausalLM, decoder_config_of
 from distill.validation.logit_kl import CHUNK_LOGITS, divergence
@@ -59,7 +60,11 @@ class ScheduleLoss:
 
 @torch.no_grad()
 def next_token_loss(model: CausalLM, hidden: Tensor, batch: Batch) -> Tensor:
-    """Cross entropy of every predicted token, from final hidden states [B, S, hidden]: fp32 [N]."""
+    """Cross entropy of every predicted token, from final hidden states [B, S, hidden]: fp32 [N].
+
+    Raises:
+        NonFiniteError: one is NaN or infinite.
+    """
     head = model.get_output_embeddings()
     predicts = batch.valid[:, 1:]
     states, targets = hidden[:, :-1][predicts], batch.ids[:, 1:][predicts]
@@ -69,7 +74,9 @@ def next_token_loss(model: CausalLM, hidden: Tensor, batch: Batch) -> Tensor:
         torch.nn.functional.cross_entropy(head(chunk).float(), target, reduction="none").cpu()
         for chunk, target in chunks
     ]
-    return torch.cat(parts)
+    losses = torch.cat(parts)
+    require_finite(losses, "loss on the next token")
+    return losses
 
 
 def _second_half(batch: Batch) -> Tensor:

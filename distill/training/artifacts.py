@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from torch import Tensor
 
+from distill.errors import at, require_finite, saving
 from distill.models.indexers import indexer_at
 from distill.models.load import indexer_prefix, stored_dtypes, weight_files
 from distill.models.student import trains
 from distill.setup import DistillSetup
-from distill.training.state import TrainState
+from distill.training.state import AS_IT_CAME, AS_TRAINED, TrainState
 from evalkit.core.plugins import OURS
 from evalkit.core.recipe import canonical_hash
 from evalkit.dsa.families.sites import indexer_sites
@@ -39,26 +40,42 @@ def save(setup: DistillSetup, students: Mapping[str, Tensor], state: TrainState,
         out: directory of the run.
     """
     directory = out / INDEXER_DIR
-    tensors = named_as_in_model(setup, students)
+    tensors = named_as_in_model(setup, students, saved_layers(setup, state))
     base: dict[str, JsonValue] = {
         **cast(JsonObject, setup.base),
         "recipe_sha256": canonical_hash(setup.config),
     }
-    save_indexer(directory, tensors, setup.schedule, base=base, card=card(setup, state, tensors))
+    text = card(setup, state, tensors)
+    with saving(directory):
+        save_indexer(directory, tensors, setup.schedule, base=base, card=text)
     return directory
 
 
-def named_as_in_model(setup: DistillSetup, students: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The trained tensors, as the checkpoint names and stores them."""
+def saved_layers(setup: DistillSetup, state: TrainState) -> tuple[int, ...]:
+    """Full layers (ordinals) whose indexers are not the model's own any more."""
+    first = setup.schedule.full_layers[0] if state.first_layer_came_back else None
+    return tuple(layer for layer in setup.trained if layer != first)
+
+
+def named_as_in_model(
+    setup: DistillSetup, students: Mapping[str, Tensor], layers: Sequence[int]
+) -> dict[str, Tensor]:
+    """The trained tensors of some full layers, as the checkpoint names and stores them.
+
+    Raises:
+        NonFiniteError: one is NaN or infinite, in the precision of the checkpoint too.
+    """
     stored = stored_dtypes(weight_files(setup.name))
     sites = indexer_sites(setup.model)
     tensors = {}
-    for layer in setup.trained:
+    for layer in layers:
         prefix = indexer_prefix(setup.model, layer)
         for name, parameter in indexer_at(sites, layer).named_parameters():
             if trains(name, setup.config.student.tensors):
                 dtype = stored.get(prefix + name, parameter.dtype)
                 tensors[prefix + name] = students[f"{layer}.{name}"].to(dtype)
+                with at("not saved"):
+                    require_finite(tensors[prefix + name], f"{prefix}{name} as {dtype}")
     return tensors
 
 
@@ -67,7 +84,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
     config, schedule = setup.config, setup.schedule
     count = sum(t.numel() for t in tensors.values())
     whole = sum(p.numel() for p in setup.model.parameters())
-    layers = ", ".join(map(str, setup.trained_ids))
+    layers = ", ".join(str(schedule.layer_ids[i]) for i in saved_layers(setup, state))
     lines = [
         "---",
         f"base_model: {setup.base['model']}",
@@ -85,6 +102,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         "## How they were made",
         "",
         f"- start: {config.student.start}{_choices(state)}",
+        *_first_layer(state),
         f"- gradient: {state.best_step} of {config.train.steps} steps kept, loss {_losses(setup)},"
         f" teacher {config.teacher.kind} ({config.teacher.combine}), {config.train.states} states",
         f"- text: {config.data.source.kind}, {setup.data.facts['tokens']['train']:,} training"
@@ -101,7 +119,10 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
             for key, text in shown_metrics(config.choice.tail).items()
         ),
         "",
-        *(f"Note: {warning}.\n" for warning in (*setup.warnings, *state.warnings)),
+        *(
+            f"Note: {warning}.\n"
+            for warning in (*setup.warnings, *state.warnings(config.choice.checkpoint))
+        ),
         "They do not replace an evaluation: compare the arm with its undistilled twin.",
         "",
         "## Recipe",
@@ -129,6 +150,14 @@ def _losses(setup: DistillSetup) -> str:
 def _choices(state: TrainState) -> str:
     chosen = [f"{choice.layer} from {choice.chosen}" for choice in state.choices]
     return f" (layer {', '.join(chosen)})" if chosen else ""
+
+
+def _first_layer(state: TrainState) -> list[str]:
+    if not state.first_layer:
+        return []
+    kept = AS_IT_CAME if state.first_layer_came_back else AS_TRAINED
+    scores = ", ".join(f"{name} {score:.4f}" for name, score in state.first_layer.items())
+    return [f"- first full layer: {kept}, by the held-out criterion ({scores})"]
 
 
 def _shown(values: Mapping[str, float], key: str) -> str:

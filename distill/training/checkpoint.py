@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from distill.errors import DistillError, first_line
+from distill.errors import DistillError, first_line, saving
 from distill.training.identity import upgraded_identity
 from distill.training.state import TrainState
 from evalkit.dsa.files import file_sha256, follow_umask
@@ -53,8 +53,16 @@ class TrainingCheckpoint:
 def save_checkpoint(
     directory: Path, checkpoint: TrainingCheckpoint, identity: Mapping[str, object]
 ) -> None:
-    """Write state/<step> and drop all but the last two."""
-    root = directory / "state"
+    """Write state/<step> and drop all but the last two.
+
+    Raises:
+        EvalkitError: the disk is full; the states before stay.
+    """
+    with saving(directory / "state"):
+        _save(directory / "state", checkpoint, identity)
+
+
+def _save(root: Path, checkpoint: TrainingCheckpoint, identity: Mapping[str, object]) -> None:
     new = root / ".new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -98,6 +106,7 @@ def load_checkpoint(directory: Path, identity: Mapping[str, object]) -> Training
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = first_line(error)
         raise DistillError(f"{newest / 'state.json'}: damaged: {message}") from None
+    before.setdefault("base_config", identity.get("base_config"))  # 0.1 did not record it
     changed = [k for k in {**before, **identity} if before.get(k) != identity.get(k)]
     if changed:
         raise DistillError(

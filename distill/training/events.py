@@ -94,6 +94,29 @@ class CandidateChosen(Measured):
         return asdict(self.choice)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstLayerChosen(Measured):
+    """The first full layer was kept as it had trained, or as it came.
+
+    Attributes:
+        layer: its id.
+        step: steps done.
+        chosen: which.
+        scores: the held-out criterion of both; lower is better.
+    """
+
+    kind: ClassVar[str] = "first_layer"
+    layer: int
+    step: int
+    chosen: str
+    scores: Mapping[str, float]
+
+    def values(self) -> dict[str, object]:
+        """See `Measured`."""
+        place = {"layer": self.layer, "step": self.step}
+        return {**place, "chosen": self.chosen, "scores": dict(self.scores)}
+
+
 @dataclass(frozen=True, slots=True)
 class LayerStep:
     """What one step did to one indexer: its losses (None: not trained by), its gradient's norm."""

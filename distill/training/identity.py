@@ -25,7 +25,9 @@ _NOT_COUNTED = {
 }
 
 
-def run_identity(config: DistillConfig, base: str, tokens: str) -> dict[str, object]:
+def run_identity(
+    config: DistillConfig, base: str, tokens: str, base_config: str | None
+) -> dict[str, object]:
     """The identity of a run of `distill train`.
 
     Versions of packages are part of it where they add a loss.
@@ -34,12 +36,14 @@ def run_identity(config: DistillConfig, base: str, tokens: str) -> dict[str, obj
         config: the recipe.
         base: fingerprint of the model.
         tokens: hash of the text.
+        base_config: hash of the model's config.json; None in states of 0.1.
     """
     sections = config.model_dump(mode="json", include=_SECTIONS, exclude=_NOT_COUNTED)
     packages = loss_packages(config.loss)
     return {
         "base": base,
         "tokens": tokens,
+        **({} if base_config is None else {"base_config": base_config}),
         **sections,
         **({"packages": packages} if packages else {}),
     }
@@ -52,8 +56,8 @@ def upgraded_identity(identity: Mapping[str, object]) -> dict[str, object]:
         ValueError: its sections are no recipe.
     """
     config = recipe_of({k: v for k, v in identity.items() if k in _SECTIONS})
-    today = run_identity(config, str(identity.get("base")), str(identity.get("tokens")))
-    return today | {k: v for k, v in identity.items() if k == "packages"}
+    today = run_identity(config, str(identity.get("base")), str(identity.get("tokens")), None)
+    return today | {k: v for k, v in identity.items() if k in ("packages", "base_config")}
 
 
 def recipe_of(sections: Mapping[str, object]) -> DistillConfig:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from distill.config.train import TrainConfig
+from distill.errors import NonFiniteError, require_finite
 
 BETAS = (0.9, 0.98)
 
@@ -35,6 +36,23 @@ def begin_step(optimizer: torch.optim.Optimizer, step: int, train: TrainConfig) 
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> float:
-    """Norm of some gradients; scales them down to `max_norm` where they exceed it (0: never)."""
+    """Norm of some gradients; scales them down to `max_norm` where they exceed it (0: never).
+
+    Raises:
+        NonFiniteError: the norm is NaN or infinite.
+    """
     limit = max_norm if max_norm > 0 else math.inf
-    return float(nn.utils.clip_grad_norm_(parameters, limit))
+    norm = float(nn.utils.clip_grad_norm_(parameters, limit))
+    if not math.isfinite(norm):
+        raise NonFiniteError(f"the norm of its gradient is {norm}; lower train.lr")
+    return norm
+
+
+def require_finite_parameters(named: Mapping[str, Tensor]) -> None:
+    """Refuse what an optimiser step has left NaN or infinite.
+
+    Raises:
+        NonFiniteError: names the tensor.
+    """
+    for name, parameter in named.items():
+        require_finite(parameter, f"{name} after the step (lower train.lr)")

@@ -15,6 +15,7 @@ from distill.training.events import (
     CandidateChosen,
     Evaluated,
     Event,
+    FirstLayerChosen,
     LayerDone,
     LayerEvaluated,
     LayerRead,
@@ -70,6 +71,9 @@ class ProgressDisplay:
                 self._say(f"layer {choice.layer} from {choice.chosen} (logit KL: {scores})")
                 if CANDIDATES in self._tasks:
                     self._bar.advance(self._tasks[CANDIDATES])
+            case FirstLayerChosen():
+                scores = ", ".join(f"{k} {v:.4g}" for k, v in event.scores.items())
+                self._say(f"layer {event.layer}, the first full one: {event.chosen} ({scores})")
             case StepDone():
                 self._update(STEPS, event.step, _losses(event.losses))
             case LayerStepDone():
@@ -101,7 +105,7 @@ class ProgressDisplay:
             values = (state.before.get(key), state.after.get(key))
             table.add_row(text, *(f"{v:.4f}" if isinstance(v, float) else "–" for v in values))
         self._console.print(table)
-        for warning in state.warnings:
+        for warning in state.warnings(self._setup.config.choice.checkpoint):
             self._console.print(warning, style="yellow", markup=False)
 
     def _evaluated(self, event: Evaluated) -> None:

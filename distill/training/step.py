@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from distill.data.batch import Batch
+from distill.errors import at
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import visit_indexer_calls
 from distill.models.student import Students, in_precision
@@ -33,6 +34,9 @@ def distil_batch(
         batch: some sequences.
         draws: number of the draw, per sequence.
         plan: see `make_plan`.
+
+    Raises:
+        NonFiniteError: hidden states, scores or a loss are NaN or infinite; names the layer.
     """
     prompts = plan.prompt_lengths(batch, draws)
     groups = plan.query_groups(batch, draws, prompts)
@@ -50,7 +54,9 @@ def distil_batch(
                 inputs = in_precision(call, student)
                 features = index_features(model, student, inputs, group.positions)
                 chosen_teachers = [teachers[plan.kind, group.phase, teacher] for teacher in layers]
-                sums = student_loss(features, chosen_teachers, objective, weight=group.weight)
+                with at(f"layer {plan.schedule.layer_ids[layer]}"):
+                    sums = student_loss(features, chosen_teachers, objective, weight=group.weight)
+                    sums.check_finite()
             losses[layer].add(sums)
 
     if not plan.on_policy:

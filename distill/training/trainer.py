@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from distill.config.train import TrainConfig
 from distill.data.sampler import Sampler
+from distill.errors import at
 from distill.init.candidates import CandidateChoice, closed_form
 from distill.models.student import State, reinitialise
 from distill.objective.loss import LossSums, merge_losses
@@ -32,6 +33,7 @@ from distill.training.checkpoint import (
 from distill.training.events import (
     CandidateChosen,
     Evaluated,
+    FirstLayerChosen,
     LayerStep,
     Measured,
     OnEvent,
@@ -40,8 +42,13 @@ from distill.training.events import (
 )
 from distill.training.identity import run_identity
 from distill.training.metrics_log import MetricsLog, Row
-from distill.training.optimizer import adamw, begin_step, clip_gradients
-from distill.training.state import TrainState
+from distill.training.optimizer import (
+    adamw,
+    begin_step,
+    clip_gradients,
+    require_finite_parameters,
+)
+from distill.training.state import AS_IT_CAME, AS_TRAINED, TrainState
 from distill.training.step import distil_batch
 from distill.validation.evaluator import HeldOutEvaluator
 from distill.validation.logit_kl import Criterion, arm_divergence, reference
@@ -77,6 +84,7 @@ class Trainer:
         self._evaluator = HeldOutEvaluator(setup, accelerator)
         self._sampler = Sampler(len(setup.data.splits["train"]), self._train.seed)
         self._log = MetricsLog(out)
+        self._came = setup.students.state()
         self._began = time.perf_counter()
 
     # -- the whole run --------------------------------------------------------------------------
@@ -96,11 +104,15 @@ class Trainer:
         while self.state.step < self._train.steps and not self._patience_is_over():
             self._one_step()
         self.setup.students.load(self.best)
+        if self.setup.config.student.first_layer == "auto":
+            self._choose_first_layer()
 
     def identity(self) -> dict[str, object]:
         """What a state must share with this run to be continued."""
         setup = self.setup
-        return run_identity(setup.config, setup.base["fingerprint"], setup.data.sha256)
+        base = setup.base
+        tokens = setup.data.sha256
+        return run_identity(setup.config, base["fingerprint"], tokens, base["config_sha256"])
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -109,7 +121,8 @@ class Trainer:
         if self._accelerator.is_main_process:
             self._log.start()
         self._evaluator.select_positions()
-        before = self._evaluator.evaluate()
+        with at("undistilled arm"):
+            before = self._evaluator.evaluate()
         self.state.before = before.summary()
         undistilled = Evaluated(seconds=self._seconds, step=0, what="undistilled", metrics=before)
         self._measured(undistilled)
@@ -173,9 +186,11 @@ class Trainer:
     def _one_step(self) -> None:
         step = self.state.step
         rate = begin_step(self._optimizer, step, self._train)
-        sums = self._sum_over_processes(self._gradients(step))
-        norms = self._normalise_gradients(sums)
-        self._optimizer.step()
+        with at(f"step {step + 1}"):
+            sums = self._sum_over_processes(self._gradients(step))
+            norms = self._normalise_gradients(sums)
+            self._optimizer.step()
+            self._require_finite_students()
         self.state.step = step + 1
         ids = self.setup.schedule.layer_ids
         layers = {
@@ -219,11 +234,23 @@ class Trainer:
         """Sum over processes, divide by the queries, clip each indexer; returns the norms."""
         norms = {}
         for layer, layer_sums in sums.items():
-            layer_sums.check_finite(self.state.step + 1, self.setup.schedule.layer_ids[layer])
-            parameters = [p for n, p in self._named.items() if n.startswith(f"{layer}.")]
-            self._reduce_gradients(parameters, max(layer_sums.queries, 1.0))
-            norms[layer] = clip_gradients(parameters, self._train.max_grad_norm)
+            parameters = list(self._parameters_of(layer).values())
+            with at(f"layer {self.setup.schedule.layer_ids[layer]}"):
+                layer_sums.check_finite()
+                self._reduce_gradients(parameters, max(layer_sums.queries, 1.0))
+                norms[layer] = clip_gradients(parameters, self._train.max_grad_norm)
         return norms
+
+    def _parameters_of(self, layer: int) -> dict[str, nn.Parameter]:
+        """Trainable parameters of one indexer by their own names."""
+        prefix = f"{layer}."
+        named = self._named.items()
+        return {n.removeprefix(prefix): p for n, p in named if n.startswith(prefix)}
+
+    def _require_finite_students(self) -> None:
+        for layer in self.setup.students.layers:
+            with at(f"layer {self.setup.schedule.layer_ids[layer]}"):
+                require_finite_parameters(self._parameters_of(layer))
 
     def _reduce_gradients(self, parameters: Sequence[nn.Parameter], queries: float) -> None:
         """One flat exchange per indexer."""
@@ -241,7 +268,8 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Evaluate the students; keep them if they are the best so far."""
-        state, metrics = self.state, self._evaluator.evaluate()
+        with at(f"evaluation after step {self.state.step}"):
+            state, metrics = self.state, self._evaluator.evaluate()
         score = metrics.score(self.setup.config.choice.checkpoint)
         self._measured(
             Evaluated(seconds=self._seconds, step=state.step, what="students", metrics=metrics)
@@ -253,6 +281,36 @@ class Trainer:
             self.best = self.setup.students.state()
         else:
             state.without_improvement += 1
+
+    def _choose_first_layer(self) -> None:
+        """Keep the first full layer as the best students have it, or as it came; ties: as it came.
+
+        What trained above it has seen it trained: ``keep`` is the arm in which nothing has.
+        """
+        setup, state = self.setup, self.state
+        first = setup.schedule.full_layers[0]
+        if first not in setup.students.layers or state.first_layer:
+            return
+        came = {k: v for k, v in self._came.items() if k.startswith(f"{first}.")}
+        setup.students.load({**self.best, **came})
+        with at(f"evaluation with the first full layer {AS_IT_CAME}"):
+            metrics = self._evaluator.evaluate()
+        score = metrics.score(setup.config.choice.checkpoint)
+        state.first_layer = {AS_TRAINED: state.best, AS_IT_CAME: score}
+        if state.first_layer_came_back:
+            self.best = setup.students.state()
+            state.best, state.after = score, metrics.summary()
+        setup.students.load(self.best)
+        self._measured(
+            FirstLayerChosen(
+                seconds=self._seconds,
+                layer=setup.schedule.layer_ids[first],
+                step=state.step,
+                chosen=AS_IT_CAME if state.first_layer_came_back else AS_TRAINED,
+                scores=state.first_layer,
+            )
+        )
+        self._save()
 
     def _patience_is_over(self) -> bool:
         return 0 < self._train.patience <= self.state.without_improvement

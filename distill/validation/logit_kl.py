@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
+from distill.errors import require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import final_hidden_states
 from distill.models.student import Students
@@ -75,6 +76,9 @@ def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
     """KL of next-token distributions of two sets of final hidden states [N, hidden]: fp32 [N].
 
     `head` makes logits of them.
+
+    Raises:
+        NonFiniteError: a divergence is NaN or infinite.
     """
     size = max(1, CHUNK_LOGITS // head(before[:1]).shape[-1])
     parts = []
@@ -82,7 +86,9 @@ def divergence(head: Head, before: Tensor, after: Tensor) -> Tensor:
         log_p = head(p).float().log_softmax(-1)
         log_q = head(q).float().log_softmax(-1)
         parts.append((log_p.exp() * (log_p - log_q)).sum(-1).clamp(min=0).cpu())
-    return torch.cat(parts)
+    result = torch.cat(parts)
+    require_finite(result, "KL of final logits")
+    return result
 
 
 def tail_threshold(divergence: Tensor, tail: float) -> Tensor:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from distill.errors import at
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import final_hidden_states
 from distill.models.student import Students, in_precision
@@ -147,7 +148,9 @@ def _evaluate_student(
         features = index_features(model, student, inputs, group.positions)
         layers = assignment.teachers(phase, layer, plan.kind)
         of_layers = [teachers[plan.kind, phase, teacher] for teacher in layers]
-        losses = student_loss(features, of_layers, plan.objective, weight=group.weight)
+        with at(f"layer {plan.schedule.layer_ids[layer]}"):
+            losses = student_loss(features, of_layers, plan.objective, weight=group.weight)
+            losses.check_finite()
         merge_losses(sums.losses, {layer: losses})
         selected = select(features, topk_of(student))
     for consumer in assignment.consumers[phase, layer]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from distill.data.batch import Batch
+from distill.errors import at
 from distill.losses.base import Needs
 from distill.models.causal_lm import CausalLM
 from distill.models.forward import visit_indexer_calls
@@ -60,7 +61,8 @@ def oracle_selections(
     teachers: dict[int, IndexTeacher] = {}
 
     def visit(ordinal: int, call: IndexerCall) -> None:
-        teachers[ordinal] = index_teacher(model, indexer_at(sites, ordinal), call, positions)
+        with at(f"layer {sites.layout.layer_ids[ordinal]}"):
+            teachers[ordinal] = index_teacher(model, indexer_at(sites, ordinal), call, positions)
 
     needed = {layer for consumers in asked.values() for layer in consumers}
     visit_indexer_calls(model, native, batch, visit, layers=needed)
@@ -89,7 +91,7 @@ def top_of_mean(teachers: Sequence[IndexTeacher], topk: int, chunk: int = CHUNK)
     parts = []
     for start in range(0, count, step):
         part = slice(start, min(count, start + step))
-        support = teachers[0].scores(part, keys) > float("-inf")
+        support = ~torch.isneginf(teachers[0].scores(part, keys))
         mean = consumer_targets(teachers, part, support, Needs(mean=True)).mean
         value, index = mean.masked_fill(~support, -1.0).topk(min(topk, keys), dim=-1)
         parts.append(index.masked_fill(value < 0, -1))

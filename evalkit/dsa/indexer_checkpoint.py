@@ -30,6 +30,7 @@ from evalkit.dsa.indexer_metadata import (
     indexer_facts,
     read_schedule,
     schedule_facts,
+    sealed,
 )
 from evalkit.dsa.json_types import JsonObject
 from evalkit.dsa.schedule import ReuseSchedule
@@ -58,13 +59,15 @@ def save_indexer(
     with replacing(directory / INDEXER_FILE) as temporary:
         # One key: the writer has no order for several, and equal tensors are to make equal files.
         save_file(saved, temporary, metadata={"format": "pt"})
-    facts = {
-        "format": FORMAT,
-        "schedule": schedule_facts(schedule),
-        "tensors": sorted(saved),
-        "indexer_sha256": file_sha256(directory / INDEXER_FILE),
-        "base": dict(base),
-    }
+    facts = sealed(
+        {
+            "format": FORMAT,
+            "schedule": schedule_facts(schedule),
+            "tensors": sorted(saved),
+            "indexer_sha256": file_sha256(directory / INDEXER_FILE),
+            "base": dict(base),
+        }
+    )
     for name, text in {
         SCHEDULE_FILE: json.dumps(facts, indent=2, ensure_ascii=False) + "\n",
         CARD_FILE: card,

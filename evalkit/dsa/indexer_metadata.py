@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TypedDict
@@ -16,6 +17,9 @@ from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 INDEXER_FILE = "indexer.safetensors"
 SCHEDULE_FILE = "schedule.json"
 FORMAT = 1
+_SEAL = "facts_sha256"
+# Fields of a config.json that change with the library that wrote it, not with the model.
+_VOLATILE = ("transformers_version", "_name_or_path")
 
 
 class IndexerFileError(ValueError):
@@ -28,6 +32,25 @@ class IndexerFacts(TypedDict):
     indexer_sha256: str
     indexer_schedule: str
     indexer_base: JsonObject
+
+
+def sealed(facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Facts with a checksum over all of them, which `read_facts` compares."""
+    return facts | {_SEAL: _checksum(facts)}
+
+
+def config_sha256(path: Path) -> str:
+    """sha256 of what a config.json says, whatever its spacing and order.
+
+    Raises:
+        IndexerFileError: it cannot be read.
+    """
+    return _checksum({k: v for k, v in _object(path).items() if k not in _VOLATILE})
+
+
+def _checksum(facts: JsonObject) -> str:
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def schedule_facts(schedule: ReuseSchedule) -> dict[str, JsonValue]:
@@ -103,12 +126,29 @@ def _facts(directory: Path) -> JsonObject:
     for file in (directory / INDEXER_FILE, path):
         if not file.is_file():
             raise IndexerFileError(f"{file}: no such file; is this an indexer directory?")
+    return read_facts(path)
+
+
+def read_facts(path: Path) -> JsonObject:
+    """A schedule.json, checked against its own checksum; those of 0.1 have none.
+
+    Raises:
+        IndexerFileError: it cannot be read, or was edited.
+    """
+    facts = _object(path)
+    if facts.get("format") != FORMAT:
+        raise IndexerFileError(f"{path}: format {facts.get('format')!r}, this version reads 1")
+    seal = facts.get(_SEAL)
+    if seal is not None and seal != _checksum({k: v for k, v in facts.items() if k != _SEAL}):
+        raise IndexerFileError(f"{path}: edited after it was written; its indexers serve another")
+    return facts
+
+
+def _object(path: Path) -> JsonObject:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise IndexerFileError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(facts, dict):
         raise IndexerFileError(f"{path}: not a JSON object")
-    if facts.get("format") != FORMAT:
-        raise IndexerFileError(f"{path}: format {facts.get('format')!r}, this version reads 1")
     return facts

@@ -14,6 +14,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.secrets import hide_fields
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.exported_checkpoint import exported_schedule
 from evalkit.dsa.indexer_metadata import (
     IndexerFacts,
     IndexerFileError,
@@ -80,6 +81,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
         arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms
     }
     for arm in config.arms:
+        _exported(arm, models[arm.name])
         if not arm.is_native:
             layout = model_layout(models[arm.name])
             if layout is None:
@@ -104,6 +106,26 @@ def _indexer(arm: ArmConfig) -> IndexerFacts:
         return indexer_facts(Path(arm.indexer or ""))
     except IndexerFileError as error:
         raise EvalkitError(f"arm {arm.name}: {error}") from None
+
+
+def _exported(arm: ArmConfig, model: str) -> None:
+    """Refuse a checkpoint with trained indexers whose schedule would not run, or that was edited.
+
+    Where its config.json says the schedule in words that are read here, an arm that names none
+    runs it; where it cannot, the arm has to name it.
+    """
+    try:
+        schedule = exported_schedule(Path(model))
+    except IndexerFileError as error:
+        raise EvalkitError(f"arm {arm.name}: {error}") from None
+    if schedule is None or not arm.is_native:
+        return
+    layout = model_layout(model)
+    if layout is None or layout.native != schedule:
+        raise EvalkitError(
+            f"arm {arm.name}: the indexers in {model} serve {schedule}, which its config.json"
+            f' cannot say to transformers: give the arm pattern = "{schedule.pattern}"'
+        )
 
 
 def _fits(arm: ArmConfig, native: ReuseSchedule) -> None:

@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from evalkit.analysis.compare import compare_run, write_json
 from evalkit.core.json_fields import BadField
-from evalkit.core.records import ComparisonRow, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.core.records import ItemRow, RunRecord, SampleRow, ScoreRow
 from tests.report.runs import make
 
 OTHERS = (None, True, -1, 2.5, "text", [], [3], {}, {"key": 3})
@@ -41,7 +40,6 @@ def with_value(data, path, value):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     store = make(tmp_path_factory.mktemp("records") / "run", n=10)
-    write_json(store, compare_run(store))
     arm = next(iter(sorted((store.path / "arms").iterdir())))
 
     def first(path):
@@ -49,14 +47,13 @@ def stored(tmp_path_factory):
 
     return {
         RunRecord: json.loads((store.path / "run.json").read_text("utf-8")),
-        ComparisonRow: json.loads((store.path / "compare.json").read_text("utf-8"))["rows"][0],
         ItemRow: first(store.path / "items.jsonl"),
         SampleRow: first(arm / "samples.jsonl"),
         ScoreRow: first(arm / "scores.jsonl"),
     }
 
 
-@pytest.mark.parametrize("record", [RunRecord, ComparisonRow, ItemRow, SampleRow, ScoreRow])
+@pytest.mark.parametrize("record", [RunRecord, ItemRow, SampleRow, ScoreRow])
 def test_a_field_of_another_type_is_named_by_its_path(record, stored):
     data, refused = stored[record], set()
     record.parse(data)
@@ -73,7 +70,7 @@ def test_a_field_of_another_type_is_named_by_its_path(record, stored):
     assert refused
 
 
-@pytest.mark.parametrize("record", [RunRecord, ComparisonRow, ItemRow, SampleRow, ScoreRow])
+@pytest.mark.parametrize("record", [RunRecord, ItemRow, SampleRow, ScoreRow])
 def test_what_a_later_version_adds_does_not_disturb(record, stored):
     data = stored[record]
     assert record.parse({**data, "from_a_later_version": {"x": [1]}}).__class__ is record

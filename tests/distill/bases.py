@@ -12,6 +12,7 @@ from distill.models.load import fingerprint, weight_files
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import save_indexer
+from evalkit.dsa.indexer_metadata import config_sha256
 from tests.dsa.tiny import build
 
 BLOCK = (16, 16)
@@ -64,6 +65,10 @@ def indexers(directory, model, base, retention="1/4", lag=0, seed=3, **facts):
         for layer in schedule.full_layers
         for p in where.owners[layer].indexer.parameters()
     }
-    known = {"model": "tiny", "fingerprint": fingerprint(weight_files(str(base)))} | facts
+    known = {
+        "model": "tiny",
+        "fingerprint": fingerprint(weight_files(str(base))),
+        "config_sha256": config_sha256(base / "config.json"),
+    } | facts
     save_indexer(directory, tensors, schedule, base=known, card="# distilled\n")
     return schedule, tensors

@@ -13,12 +13,18 @@ from typer.testing import CliRunner
 
 from distill.checkpoint.export import export_checkpoint, settings_for
 from distill.checkpoint.fp8 import dequantise
-from distill.checkpoint.sharded import Checkpoint
+from distill.checkpoint.sharded import Checkpoint, overwrite
 from distill.cli.main import app
 from distill.errors import DistillError
+from evalkit.config.run import RunConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.model_info import model_layout
 from evalkit.dsa import ReuseSchedule, apply_schedule
+from evalkit.dsa.exported_checkpoint import exported_schedule
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
+from evalkit.dsa.indexer_metadata import IndexerFileError, read_schedule
+from evalkit.run.plan import plan
 from tests.distill.bases import BLOCK, in_fp8, indexers, sharded
 from tests.dsa.tiny import tokens
 
@@ -153,7 +159,7 @@ def test_refusals(tmp_path):
     with pytest.raises(DistillError, match=r"carries a lag.*Run it with evalkit"):
         export_checkpoint(tmp_path / "lag", str(base), tmp_path / "out")
     wide, large = sharded(tmp_path / "wide", index_head_dim=24)
-    indexers(tmp_path / "foreign", large, wide, fingerprint=None)
+    indexers(tmp_path / "foreign", large, wide, fingerprint=None, config_sha256=None)
     with pytest.raises(DistillError, match=r"is .24., the base's is .16."):
         export_checkpoint(tmp_path / "foreign", str(base), tmp_path / "out")
     (tmp_path / "indexer" / "indexer.safetensors").write_bytes(b"no")
@@ -183,6 +189,101 @@ def test_other_layers_are_refused():
         settings_for(config, ReuseSchedule.uniform(6, "1/2"))
 
 
+@pytest.fixture
+def exported(tmp_path):
+    """(directory, schedule) of an exported DeepSeek-V3.2 checkpoint."""
+    base, model = sharded(tmp_path / "base")
+    schedule, _ = indexers(tmp_path / "indexer", model, base)
+    export_checkpoint(tmp_path / "indexer", str(base), tmp_path / "out")
+    return tmp_path / "out", schedule
+
+
+def test_small_files_of_the_export_are_its_own(exported):
+    out, base = exported[0], exported[0].parent / "base"
+    before = hashes(base)
+    for path in out.iterdir():
+        if path.suffix != ".safetensors":
+            path.write_text("edited")
+    assert hashes(base) == before
+
+
+def test_schedule_and_tensors_and_configuration_are_bound(exported):
+    out, schedule = exported
+    assert exported_schedule(out) == schedule
+    assert exported_schedule(out.parent / "base") is None
+    assert exported_schedule(out.parent / "indexer") is None
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config | {"transformers_version": "0"}))
+    assert exported_schedule(out) == schedule  # another spacing, another library: the same model
+    (out / "config.json").write_text(json.dumps(config | {"index_topk": 9}))
+    with pytest.raises(
+        IndexerFileError, match=r"config\.json: not what schedule\.json was written"
+    ):
+        exported_schedule(out)
+    (out / "config.json").write_text(json.dumps(config))
+    facts = json.loads((out / "schedule.json").read_text())
+    facts["schedule"]["pattern"] = "FSSSSSSS"
+    (out / "schedule.json").write_text(json.dumps(facts))
+    with pytest.raises(IndexerFileError, match=r"schedule\.json: edited after it was written"):
+        exported_schedule(out)
+
+
+def test_an_export_whose_tensor_was_changed_is_refused(exported):
+    out, _ = exported
+    name = "model.layers.4.self_attn.indexer.wk.weight"
+    entry = Checkpoint(str(out)).entries[name]
+    overwrite(entry, torch.zeros(entry.shape), entry.file)
+    with pytest.raises(IndexerFileError, match=f"{name} is not what"):
+        exported_schedule(out)
+
+
+def test_an_edited_schedule_of_an_indexer_directory_is_refused(exported):
+    path = exported[0].parent / "indexer" / "schedule.json"
+    facts = json.loads(path.read_text())
+    facts["base"]["fingerprint"] = None
+    path.write_text(json.dumps(facts))
+    with pytest.raises(IndexerFileError, match="edited after it was written"):
+        read_schedule(path.parent)
+
+
+def test_a_base_with_another_configuration_is_refused(exported):
+    base = exported[0].parent / "base"
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"index_topk": 4}))
+    with pytest.raises(DistillError, match=r"under another configuration than .*config\.json"):
+        export_checkpoint(exported[0].parent / "indexer", str(base), exported[0].parent / "new")
+
+
+def evaluation(model, **arm):
+    return RunConfig.model_validate(
+        {
+            "model": str(model),
+            "engine": {"kind": "hf"},
+            "tasks": [{"kind": "needle", "lengths": [96], "depths": [50], "repeats": 1}],
+            "arms": [{"name": "export"} | arm],
+        }
+    )
+
+
+def test_evalkit_runs_an_export_under_its_schedule_or_asks_for_it(exported, tmp_path):
+    """transformers has no sharing in DeepSeek-V3.2; by config.json evalkit knows the layers."""
+    out, schedule = exported
+    plan(evaluation(out), tmp_path)
+    assert model_layout(str(out)).native == schedule  # what an arm that names nothing runs
+    v4, model = sharded(tmp_path / "v4", "deepseek_v4")
+    own, _ = indexers(tmp_path / "v4-indexer", model, v4, "1/2")
+    export_checkpoint(tmp_path / "v4-indexer", str(v4), tmp_path / "v4-out")
+    with pytest.raises(EvalkitError, match=f'give the arm pattern = "{own.pattern}"'):
+        plan(evaluation(tmp_path / "v4-out"), tmp_path)
+    plan(evaluation(tmp_path / "v4-out", pattern=own.pattern), tmp_path)
+    with (out / "config.json").open("a") as file:
+        file.write(" ")
+    plan(evaluation(out), tmp_path)
+    (out / "config.json").write_text((out.parent / "base" / "config.json").read_text())
+    with pytest.raises(EvalkitError, match=r"arm export: .*config\.json: not what schedule\.json"):
+        plan(evaluation(out), tmp_path)
+
+
 def test_the_command(tmp_path):
     base, model = sharded(tmp_path / "base")
     indexers(tmp_path / "indexer", model, base)
@@ -190,4 +291,5 @@ def test_the_command(tmp_path):
     result = CliRunner().invoke(app, [*words, str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "index_topk_pattern = FSSSFSSS" in result.output
+    assert "note: transformers alone runs every indexer of this checkpoint" in result.output
     assert "10 tensors in" in result.output

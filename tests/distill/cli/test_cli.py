@@ -64,14 +64,14 @@ def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, 
 
 def test_the_cliff_brings_no_warning(recipe, tmp_path, capsys):
     changes = ("--set", 'arm.retention="1/8"', "--set", "student.first_layer=train")
-    assert distill("train", recipe, "--out", tmp_path / "run", *changes) == 0
+    assert distill("train", recipe, "--out", tmp_path / "run", *changes) in (0, 4)
     assert "warning" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_evaluation_compares_the_arm_with_its_undistilled_twin(recipe, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    assert distill("train", recipe, "--out", out, "--evaluate") == 0
+    assert distill("train", recipe, "--out", out, "--evaluate", "--save-anyway") == 0
     rows = json.loads((out / "evaluation" / "compare.json").read_text())["rows"]
     arms = ["baseline", "baseline again (A/A)", "undistilled", "distilled"]
     assert list(dict.fromkeys(row["arm"] for row in rows)) == arms
@@ -122,16 +122,35 @@ def test_user_errors_are_one_line_and_exit_code_two(recipe, tmp_path, capsys, ch
 
 
 @pytest.mark.parametrize("command", ["train", "layerwise"])
-def test_indexers_that_make_it_worse_are_not_recommended(recipe, tmp_path, capsys, command):
-    words = "the undistilled arm is nearer to the original"
-    for start, expected in (("random", True), ("own", False)):
+@pytest.mark.parametrize("measure", ["logit_kl", "recall"])
+def test_indexers_that_gain_nothing_are_not_saved(recipe, tmp_path, capsys, command, measure):
+    """Those that are worse, and those that are what came."""
+    worse = "the undistilled arm is nearer to the original"
+    for start in ("random", "own"):
         out = tmp_path / start
         changes = [f"student.start={start}", "train.steps=0", "arm={retention='1/2'}"]
-        options = [word for change in changes for word in ("--set", change)]
-        assert distill(command, recipe, "--out", out, *options) == 0
-        printed = " ".join(capsys.readouterr().out.split())
-        assert (words in printed) is expected
-        assert (words in (out / "indexer" / "README.md").read_text()) is expected
+        changes.append(f"choice.checkpoint={measure}")
+        options = ["--out", out, *(word for change in changes for word in ("--set", change))]
+        capsys.readouterr()
+        assert distill(command, recipe, *options) == 4
+        printed = capsys.readouterr()
+        (line,) = [n for n in printed.err.splitlines() if n.startswith("distill: ")]
+        assert line.startswith("distill: nothing gained: ")
+        assert "no indexer saved" in line
+        assert not (out / "indexer").exists()
+        shown = " ".join(printed.out.split())
+        assert "nothing gained" in shown
+        assert distill(command, recipe, *options, "--save-anyway") == 0
+        card = (out / "indexer" / "README.md").read_text()
+        assert "nothing gained" in card
+        if measure == "logit_kl":
+            assert [worse in text for text in (shown, card)] == [start == "random"] * 2
+
+
+def test_nothing_is_evaluated_where_nothing_was_gained(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("distill.training.evaluation_recipe.run", lambda _: pytest.fail("run"))
+    changes = ("--set", "student.start=own", "--set", "train.steps=0")
+    assert distill("train", recipe, "--out", tmp_path / "run", "--evaluate", *changes) == 4
 
 
 def test_a_tracker_gets_every_number(recipe, tmp_path, monkeypatch):

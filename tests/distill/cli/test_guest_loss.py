@@ -79,7 +79,8 @@ def acme(tmp_path):
 def loss(*entries):
     """An override that lists losses."""
     texts = (", ".join(f"{k} = {json.dumps(v)}" for k, v in entry.items()) for entry in entries)
-    return ["--set", f"loss=[{', '.join('{' + text + '}' for text in texts)}]"]
+    change = f"loss=[{', '.join('{' + text + '}' for text in texts)}]"
+    return ["--set", change, "--save-anyway"]
 
 
 def test_it_trains_beside_ours_and_is_reported_by_name(acme, tmp_path, checkpoint):

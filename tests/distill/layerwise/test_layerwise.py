@@ -56,7 +56,7 @@ def recipe(model, **sections):
 def layerwise(config, out, on_event=lambda _: None):
     out.mkdir(exist_ok=True)
     run = LayerwiseRun(load_layerwise_setup(config, out, out), out, on_event)
-    run.run()
+    run.run(save_anyway=True)
     return run
 
 
@@ -442,7 +442,8 @@ def test_the_command_and_its_output(tmp_path):
         "[train]\nsteps = 2\nbatch = 2\nmicro_batch = 2\n"
     )
     out = tmp_path / "out"
-    result = CliRunner().invoke(app, ["layerwise", str(path), "--out", str(out), "--device", "cpu"])
+    command = ["layerwise", str(path), "--out", str(out), "--device", "cpu", "--save-anyway"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "the indexers of layers 4 train" in result.output
     assert "layer 4 from" in result.output
@@ -461,6 +462,7 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
         ({"train": {"patience": 2}}, "known only after the last step"),
         ({"train": {"trackers": ["trackio"]}}, "only metrics.jsonl is written"),
         ({"train": {"precision": "bf16"}}, "everything runs in `dtype`"),
+        ({"student": {"first_layer": "auto"}}, "student.first_layer 'auto'.* 'keep' or 'train'"),
     ):
         with pytest.raises(DistillError, match=why):
             load_layerwise_setup(recipe(checkpoint, **sections), tmp_path, tmp_path)

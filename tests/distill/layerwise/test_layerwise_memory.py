@@ -35,7 +35,7 @@ else:
         "queries": {"per_sequence": 8, "chunk_elements": 2**16},
         "train": {"steps": 2, "batch": 2, "micro_batch": 2, "evaluate_every": 2},
     })
-    LayerwiseRun(load_layerwise_setup(config, out, out), out).run()
+    LayerwiseRun(load_layerwise_setup(config, out, out), out).run(save_anyway=True)
     print("done", (out / "indexer" / "indexer.safetensors").is_file())
 """
 

@@ -41,7 +41,8 @@ evaluate_every = 3
 
 
 def command(recipe, out, *launch):
-    return [sys.executable, *launch, "-m", "distill.cli", "train", str(recipe), "--out", str(out)]
+    options = ("train", str(recipe), "--out", str(out), "--save-anyway")
+    return [sys.executable, *launch, "-m", "distill.cli", *options]
 
 
 @pytest.mark.slow

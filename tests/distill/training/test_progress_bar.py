@@ -25,7 +25,7 @@ def shown():
         warnings=("it is mild",),
         trained_ids=(8, 16),
         schedule="F" + "S" * 7,
-        config=SimpleNamespace(choice=SimpleNamespace(tail=1.0)),
+        config=SimpleNamespace(choice=SimpleNamespace(tail=1.0, checkpoint="logit_kl")),
     )
     bars = {CANDIDATES: 2, STEPS: 4, LAYERS_READ: 9}
     with ProgressDisplay(setup, Console(file=out, width=200), bars) as display:

@@ -19,9 +19,11 @@ from distill.cli.train import make_accelerator
 from distill.config.train import DistillConfig
 from distill.errors import DistillError
 from distill.setup import load_training_setup
+from distill.training.artifacts import save
 from distill.training.events import StepDone
 from distill.training.metrics_log import read_metrics
 from distill.training.optimizer import learning_rate
+from distill.training.state import TrainState
 from distill.training.trainer import Trainer
 from tests.distill.helpers import digest
 from tests.paths import ROOT
@@ -251,6 +253,56 @@ def test_every_option_trains(trained, checkpoint, tmp_path, sections):
     assert all(torch.isfinite(t).all() for t in tensors(tmp_path / "run", "00000001").values())
 
 
+@pytest.mark.parametrize("start", ["closed_form", "random"])
+def test_auto_keeps_the_first_full_layer_as_the_held_out_text_says(
+    trained, checkpoint, tmp_path, start
+):
+    short, student = {"steps": 1, "evaluate_every": 1}, {"start": start, "first_layer": "auto"}
+    config, run = recipe(checkpoint, train=short, student=student), tmp_path / "auto"
+    auto = train(config, run, trained[0] / "data")
+    student["first_layer"] = "train"
+    both = train(
+        recipe(checkpoint, train=short, student=student), tmp_path / "t", trained[0] / "data"
+    )
+    came = {k: v for k, v in auto._came.items() if k.startswith("0.")}
+    both.setup.students.load(both.best | came)
+    other = both._evaluator.evaluate().score("logit_kl")
+    assert auto.state.first_layer == {"as trained": both.state.best, "as it came": other}
+    back = other <= both.state.best
+    assert auto.state.first_layer_came_back is back
+    assert auto.state.best == min(other, both.state.best)
+    assert same(auto.best, both.best | came if back else both.best)
+    assert back or start == "closed_form"  # a random first layer never helps
+    rows = read_metrics(run / "metrics.jsonl")
+    (row,) = [r for r in rows if r["kind"] == "first_layer"]
+    assert (row["layer"], row["chosen"]) == (0, "as it came" if back else "as trained")
+    again = train(config, run, trained[0] / "data")
+    assert again.state.first_layer == auto.state.first_layer
+    assert same(again.best, auto.best)
+    assert len([r for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "first_layer"]) == 1
+    saved = load_file(save(again.setup, again.best, again.state, run) / "indexer.safetensors")
+    assert {name.split(".")[2] for name in saved} == ({"4"} if back else {"0", "4"})
+    words = "as it came" if back else "as trained"
+    assert (
+        f"- first full layer: {words}, by the held-out criterion"
+        in (run / "indexer" / "README.md").read_text()
+    )
+
+
+def test_what_counts_as_a_gain():
+    before = {"logit_kl_tail": 0.5, "recall": 0.3}
+    for after, by_logits, by_recall in (
+        ({"logit_kl_tail": 0.4, "recall": 0.2}, True, False),
+        ({"logit_kl_tail": 0.6, "recall": 0.4}, False, True),
+        (before, False, False),
+        ({"logit_kl_tail": float("nan"), "recall": float("nan")}, False, False),
+        ({}, False, False),
+    ):
+        state = TrainState(before=before, after=after)
+        assert state.gains("logit_kl") is by_logits
+        assert state.gains("recall") is by_recall
+
+
 def test_patience_ends_training(trained, checkpoint, tmp_path):
     config = recipe(checkpoint, train={"steps": 50, "patience": 1, "evaluate_every": 1, "lr": 3.0})
     trainer = train(config, tmp_path / "run", trained[0] / "data")
@@ -278,7 +330,7 @@ def write_recipe(path, config):
 
 
 def command(*words):
-    return [sys.executable, "-m", "distill.cli", "train", *map(str, words)]
+    return [sys.executable, "-m", "distill.cli", "train", *map(str, words), "--save-anyway"]
 
 
 @pytest.mark.slow
@@ -306,6 +358,7 @@ def test_two_processes_equal_one(checkpoint, tmp_path, lag):
     launch = [  # `accelerate launch --cpu --num_processes 2` without MPI would start one process
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
         *("-m", "distill.cli", "train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "two")),
+        "--save-anyway",
     ]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     subprocess.run(launch, cwd=ROOT, check=True, env=env)
