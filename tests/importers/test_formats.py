@@ -334,7 +334,7 @@ def test_published_needle_responses(store):
 
 
 def test_sample_logs_of_longbench_and_ruler(tmp_path, store):
-    docs = [{"answers": [f"answer {i}"], "length": 9, "all_classes": None} for i in range(3)]
+    docs = [{"answers": [f"answer {i}"], "length": 1000 + i, "all_classes": None} for i in range(3)]
     logs = [sample_log(i, doc, doc["answers"][0]) for i, doc in enumerate(docs)]
     folder = tmp_path / "org__model"
     lines(folder / "samples_longbench_qasper_2026-01-02T03-04-05.6.jsonl", logs)
@@ -558,8 +558,8 @@ def test_the_twins_of_pandas_are_read_back(tmp_path):
 def test_records_of_one_format_join_those_of_another(tmp_path, store):
     own = lines(tmp_path / "own" / "trec.jsonl", [trec(i) for i in range(3)]).parent
     import_predictions("longbench", own, "a", store)
-    doc = {"answers": ["Food"], "all_classes": ["Food", "Date"], "length": 1}
-    logs = [sample_log(i, doc, "Date") for i in range(3)]
+    doc = {"answers": ["Food"], "all_classes": ["Food", "Date"]}
+    logs = [sample_log(i, doc | {"length": 1000 + i}, "Date") for i in range(3)]
     lines(tmp_path / "l" / "samples_longbench_trec_2026.jsonl", logs)
     assert import_predictions("lm_eval", tmp_path / "l", "b", store).coverage == ()
     assert set(scores(store, "b").values()) == {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -96,6 +97,13 @@ class PredictionSet:
         else:
             lines.append(prediction)
 
+    @property
+    def sha256(self) -> str:
+        """Of all that was read: the same files again are known by it."""
+        read = [(task, *_read(line)) for task, lines in self.lines.items() for line in lines]
+        read += [(line.task, *_read(line)) for line in self.without_gold]
+        return hashlib.sha256(repr(read).encode("utf-8", "surrogatepass")).hexdigest()
+
     def add_unusable(self, task: str, where: SourceLocation) -> None:
         """Keep the position of a line that has no usable record."""
         self.lines.setdefault(task, []).append(UnusableLine(where))
@@ -103,6 +111,12 @@ class PredictionSet:
     def problem(self, where: SourceLocation, name: str, message: str) -> None:
         """Note what is wrong."""
         self.problems.append(Problem(where, name, message))
+
+
+def _read(line: Line) -> tuple[object, ...]:
+    if isinstance(line, UnusableLine):
+        return ()
+    return line.key, line.alias, line.text, line.error, line.references, line.metric, line.digest
 
 
 @dataclass(frozen=True, slots=True)
