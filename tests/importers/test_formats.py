@@ -368,8 +368,8 @@ def test_the_newest_log_counts_and_filters_are_one_answer(tmp_path, store):
     report = import_predictions("lm_eval", tmp_path / "l", "a", store)
     assert scores(store) == {"longbench/qasper/0": 1}
     assert report.notes == (
-        f"samples_longbench_qasper_{old}.jsonl is left out: there is a newer log of"
-        " longbench_qasper",
+        f"longbench/qasper of samples_longbench_qasper_{old}.jsonl is left out:"
+        f" samples_longbench_qasper_{new}.jsonl is newer",
     )
     assert len(report.tasks["longbench/qasper"].repeated) == 1
     assert report.problems == ()
@@ -514,7 +514,7 @@ def test_two_runs_of_kvpress_are_refused(tmp_path, store):
     rows = [{"task": "vt", "answer": "['1']", "predicted_answer": "1"}]
     for ratio in ("0.25", "0.50"):
         table(tmp_path / f"ruler__4096__m__press__{ratio}" / "predictions.csv", rows)
-    with pytest.raises(EvalkitError, match="both have vt@4096: name the folder of one run"):
+    with pytest.raises(EvalkitError, match=r"files of 2 runs: m__press__0.25 \("):
         import_predictions("kvpress", tmp_path, "a", store)
 
 

@@ -295,7 +295,10 @@ def test_other_files_are_named_and_left_out(tmp_path, store):
         ({"other": [qa(0)]}, "no file of a LongBench task"),
         ({"qasper": []}, "no record in it"),
         ({"qasper": ["{", "["]}, "no usable record"),
-        ({"a/qasper": [qa(0)], "b/qasper": [qa(0)]}, "two files of the task qasper"),
+        (
+            {"a/qasper": [qa(0)], "b/qasper": [qa(0)]},
+            r"files of 2 runs: a \(a/qasper.jsonl\), b \(",
+        ),
     ],
 )
 def test_nothing_to_import_is_said(tmp_path, store, files, says):
