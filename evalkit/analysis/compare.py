@@ -26,7 +26,7 @@ from evalkit.core.records import (
     StoppingRecord,
     TaskEntry,
 )
-from evalkit.run.current_scores import current_scores, score_notes
+from evalkit.run.current_scores import current_scores, excluded_ids, score_notes
 from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, ArmScores, Comparison, Options, Row, compare, noise_floor
 from evalkit.tasks.common.summary import Summary
@@ -39,6 +39,7 @@ FLAGS = {
     "unclosed": "with unclosed reasoning",
     "no_letter": "without a readable letter",
     "truncated": "with a truncated prompt",
+    "gold_cut": "with gold that truncation cut away",
     "over_length": "over-length",
     "dense": "within index_topk, where nothing can differ",
 }
@@ -64,6 +65,7 @@ class RunComparison:
         parity: lines about arms that name another build.
         until_decided: what `evalkit run --until-decided` decided, or None.
         remarks: what must be known of the scores, one line each.
+        excluded: samples left out by hand.
     """
 
     result: Comparison
@@ -81,6 +83,7 @@ class RunComparison:
     parity: tuple[str, ...] = ()
     until_decided: StoppingRecord | None = None
     remarks: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 def compare_run(
@@ -108,7 +111,13 @@ def compare_run(
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    current = current_scores(store)
+    excluded = excluded_ids(settings.exclude, items)
+    if excluded and run.until_decided is not None and run.until_decided.verdicts:
+        raise EvalkitError(
+            "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
+        )
+    current = current_scores(store, exclude=settings.exclude)
+    planned = run.planned - len(excluded)
     answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
     scores = {name: arm.scores for name, arm in current.items()}
@@ -126,19 +135,23 @@ def compare_run(
         metrics={item.task: item.metric for item in items.values()},
         flags={n: Counter(f for row in r.values() for f in row.flags) for n, r in scores.items()},
         failures=_failures(answers),
-        unfinished={n: (len(r), run.planned) for n, r in scores.items() if len(r) != run.planned},
+        unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
         settings=settings,
         floors=options.noise_floors,
         scored=scored,
-        summaries=summaries(
-            {baseline: scored[baseline], **scored},
-            items,
-            lambda tasks: _part(scored, baseline, settings, tasks),
+        summaries=tuple(
+            replace(s, grid=replace(s.grid, title=f"{s.grid.title}{left_out(excluded)}"))
+            for s in summaries(
+                {baseline: scored[baseline], **scored},
+                items,
+                lambda tasks: _part(scored, baseline, settings, tasks),
+            )
         ),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, pairs, options)),
         until_decided=run.until_decided,
         remarks=(*score_notes(current), *unpaired_notes(scored, baseline)),
+        excluded=excluded,
     )
 
 
@@ -280,6 +293,14 @@ def _failures(answers: Mapping[str, Mapping[str, SampleRow]]) -> dict[str, str]:
         for name, rows in answers.items()
     }
     return {name: counts.most_common(1)[0][0] for name, counts in reasons.items() if counts}
+
+
+def left_out(excluded: Sequence[str]) -> str:
+    """For the title of a table: how many samples were left out by hand, and which."""
+    if not excluded:
+        return ""
+    more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
+    return f", without {len(excluded)} left out by hand ({', '.join(excluded[:3])}{more})"
 
 
 def methods(comparison: RunComparison) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ class CompareConfig(Strict):
         seed: of the resampling.
         adjust: of the p-values for several arms.
         over: p-values adjusted together: those of all arms on a task, or on all tasks.
+        exclude: samples to leave out, by id or its end (``qasper/17``); every table says so.
     """
 
     baseline: str | None = None
@@ -96,6 +97,7 @@ class CompareConfig(Strict):
     seed: int = Field(default=0, ge=0)
     adjust: Literal["holm", "benjamini-hochberg"] = "holm"
     over: Literal["arms", "arms and tasks"] = "arms"
+    exclude: tuple[str, ...] = ()
 
     @field_validator("method")
     @classmethod

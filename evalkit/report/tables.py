@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evalkit.analysis.compare import FLAGS, RunComparison, methods
+from evalkit.analysis.compare import FLAGS, RunComparison, left_out, methods
 from evalkit.analysis.grouping import in_force
 from evalkit.core.grid import Grid, number
 from evalkit.core.records import ArmEntry
@@ -51,7 +51,8 @@ def summary(comparison: RunComparison) -> Grid:
     percent = f"{comparison.settings.confidence:.0%}".replace("%", " %")
     return Grid(
         f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
-        f" margin {comparison.settings.margin:g}{_methods(comparison)}",
+        f" margin {comparison.settings.margin:g}{_methods(comparison)}"
+        f"{left_out(comparison.excluded)}",
         (
             "arm",
             "full layers",
@@ -84,14 +85,14 @@ def by_task(comparison: RunComparison) -> Grid:
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
     head = ("arm", *(f"{task} (n={row.n if row else 0})" for task, row in base.items()))
-    return Grid("by task: score, Δ [interval]", head, tuple(rows))
+    return Grid(f"by task: score, Δ [interval]{left_out(comparison.excluded)}", head, tuple(rows))
 
 
 def _alone(comparison: RunComparison) -> Grid:
     """The scores of a run that has one arm."""
     rows = [_find(comparison, comparison.result.baseline, t.name) for t in comparison.tasks]
     cells = tuple((row.task, str(row.n), number(row.score)) for row in rows if row is not None)
-    return Grid("by task", ("task", "n", "score"), cells, (1, 2))
+    return Grid(f"by task{left_out(comparison.excluded)}", ("task", "n", "score"), cells, (1, 2))
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -113,12 +114,17 @@ def _tall(comparison: RunComparison) -> Grid:
         if row.task == task.name and row.arm != comparison.result.baseline
     ]
     head = ("task", "arm", "n", "baseline", "score", "Δ", f"{percent} interval", "verdict")
-    return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
+    return Grid(
+        f"by task, against the baseline{left_out(comparison.excluded)}",
+        head,
+        tuple(rows),
+        (2, 3, 4, 5),
+    )
 
 
 def counts(comparison: RunComparison) -> Grid:
     """Answers and what went wrong with them, one row per arm."""
-    planned = sum(task.samples for task in comparison.tasks)
+    planned = sum(task.samples for task in comparison.tasks) - len(comparison.excluded)
     seen = {flag for flags in comparison.flags.values() for flag in flags}
     shown = [flag for flag in FLAGS if flag in seen or flag in ALWAYS]
     rows = []
@@ -131,7 +137,9 @@ def counts(comparison: RunComparison) -> Grid:
         )
         rows.append((arm.name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
-    return Grid("answers", head, tuple(rows), tuple(range(1, len(head))))
+    return Grid(
+        f"answers{left_out(comparison.excluded)}", head, tuple(rows), tuple(range(1, len(head)))
+    )
 
 
 def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
@@ -145,6 +153,8 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         f"unfinished: {name} has {answered} of {planned} answers"
         for name, (answered, planned) in comparison.unfinished.items()
     ]
+    if comparison.excluded:
+        lines.append(f"left out by hand (compare.exclude): {', '.join(comparison.excluded)}")
     flagged = {
         name: ", ".join(f"{counts[flag]} {FLAGS[flag]}" for flag in FLAGS if counts[flag])
         for name, counts in comparison.flags.items()

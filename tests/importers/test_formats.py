@@ -563,3 +563,27 @@ def test_records_of_one_format_join_those_of_another(tmp_path, store):
     lines(tmp_path / "l" / "samples_longbench_trec_2026.jsonl", logs)
     assert import_predictions("lm_eval", tmp_path / "l", "b", store).coverage == ()
     assert set(scores(store, "b").values()) == {0}
+
+
+def test_key_phrases_of_another_needle(tmp_path, store):
+    """An answer in other words is right if it holds what was asked for."""
+    other = "\nThe lamp on the third floor burns until nine.\n"
+    rows = [
+        needle(1000, 0, "It burns till nine, on the third floor.", needle=other),
+        needle(1000, 50, "Nobody knows.", needle=other),
+    ]
+    path = lines(tmp_path / "n.jsonl", rows)
+    import_predictions("needle_kamradt", path, "whole", store)
+    assert set(scores(store, "whole").values()) == {0}
+    told = RunStore(tmp_path / "told")
+    phrases = ("third floor", "Nine")
+    report = import_predictions("needle_kamradt", path, "a", told, phrases=phrases)
+    assert report.notes == ()
+    assert list(scores(told).values()) == [1, 0]
+    with pytest.raises(EvalkitError, match=r"n\.jsonl:1: no key phrase 'fourth' in the needle"):
+        import_predictions("needle_kamradt", path, "b", told, phrases=("fourth",))
+    with pytest.raises(EvalkitError, match="a key phrase is empty"):
+        import_predictions("needle_kamradt", path, "b", told, phrases=(" ",))
+    qasper = lines(tmp_path / "qasper.jsonl", [qa(0)])
+    with pytest.raises(EvalkitError, match="no needle in it"):
+        import_predictions("longbench", qasper, "b", told, phrases=("nine",))

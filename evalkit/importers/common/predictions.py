@@ -75,6 +75,7 @@ class PredictionSet:
         expected: per task, how many samples the benchmark has, where that is known.
         without_gold: predictions whose record has no gold, but an id (`alias`) by which it may be
             known.
+        phrases: key phrases of the needle, as the user gave them; empty: the original ones.
     """
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class PredictionSet:
     notes: list[str] = field(default_factory=list)
     expected: dict[str, int] = field(default_factory=dict)
     without_gold: list[Prediction] = field(default_factory=list)
+    phrases: tuple[str, ...] = ()
 
     def add(self, prediction: Prediction) -> None:
         """Take a prediction; one whose gold cannot be scored with its metric is unusable."""
