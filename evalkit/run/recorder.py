@@ -10,6 +10,7 @@ from evalkit.core.recipe import canonical_hash
 from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject
+from evalkit.run.cells import cells, changed_cells, without_tasks
 from evalkit.run.plan import RunPlan, changes, identity
 from evalkit.run.store import RunStore
 
@@ -32,6 +33,7 @@ class RunRecorder:
             identity=wanted,
             identity_sha256=canonical_hash(wanted),
             recipe=todo.config.model_dump(mode="json"),
+            cells=cells(todo),
             tasks=[TaskEntry.of(t.name, todo.count(t), t.deviations) for t in todo.tasks],
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
@@ -50,7 +52,8 @@ class RunRecorder:
         if not self._store.answered:
             self._store.forget_items()
             return None
-        differences = changes(before.identity, wanted)
+        ours, theirs = without_tasks(before.identity), without_tasks(wanted)
+        differences = [*changed_cells(before, self._todo, wanted), *changes(ours, theirs)]
         if differences:
             raise EvalkitError(
                 f"{self._store.path} holds another run; changed: {'; '.join(differences[:4])}"

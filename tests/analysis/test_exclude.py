@@ -8,6 +8,7 @@ from evalkit.analysis.compare import compare_run, settings_of
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, SampleRow
 from evalkit.importers import import_predictions
+from evalkit.report import retention_table
 from evalkit.report.markdown import markdown
 from evalkit.report.tables import by_task, counts, notes, summary
 from evalkit.run.scoring import score_row, score_run, scoring_of
@@ -40,6 +41,9 @@ def test_samples_left_out_are_in_no_score_and_every_table_says_so(store):
     assert all(grid.title.endswith(said) for grid in grids)
     assert counts(comparison).rows[0][1] == "4 of 4"
     assert "left out by hand (compare.exclude): longbench/qasper/1" in notes(comparison)
+    assert "left out by hand" in retention_table.markdown(
+        retention_table.retention_table(comparison)
+    )
     assert markdown(comparison).count("left out by hand") == 2  # of one task: table and note
 
 
