@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.options import comparison_options
@@ -25,7 +25,7 @@ from evalkit.core.records import (
     StoppingRecord,
     TaskEntry,
 )
-from evalkit.run.current_scores import current_scores, score_notes
+from evalkit.run.current_scores import current_scores, excluded_ids, score_notes
 from evalkit.run.store import RunStore
 from evalkit.run.usable import is_usable
 from evalkit.stats import ArmScores, Comparison, Options, Row, compare
@@ -40,6 +40,7 @@ FLAGS = {
     "unclosed": "with unclosed reasoning",
     "no_letter": "without a readable letter",
     "truncated": "with a truncated prompt",
+    "gold_cut": "with gold that truncation cut away",
     "over_length": "over-length",
     "dense": "within index_topk, where nothing can differ",
     "redacted": "with a secret cut out of them",
@@ -66,6 +67,7 @@ class RunComparison:
         parity: lines about arms that name another build.
         until_decided: how `evalkit run --until-decided` drew the samples, or None.
         remarks: what must be known of the scores, one line each.
+        excluded: samples left out by hand.
     """
 
     result: Comparison
@@ -83,6 +85,7 @@ class RunComparison:
     parity: tuple[str, ...] = ()
     until_decided: StoppingRecord | None = None
     remarks: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 def compare_run(
@@ -109,7 +112,13 @@ def compare_run(
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    current = current_scores(store)
+    excluded = excluded_ids(settings.exclude, items)
+    if excluded and run.until_decided is not None:
+        raise EvalkitError(
+            "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
+        )
+    current = current_scores(store, exclude=settings.exclude)
+    planned = run.planned - len(excluded)
     answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
     scores = {name: arm.scores for name, arm in current.items()}
@@ -125,14 +134,17 @@ def compare_run(
         metrics={item.task: item.metric for item in items.values()},
         flags={n: Counter(f for row in r.values() for f in row.flags) for n, r in scores.items()},
         failures=_failures(answers),
-        unfinished={n: (len(r), run.planned) for n, r in scores.items() if len(r) != run.planned},
+        unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
         settings=settings,
         options=options,
         scored=scored,
-        summaries=summaries(
-            {baseline: scored[baseline], **scored},
-            items,
-            lambda tasks: _part(scored, baseline, options, tasks),
+        summaries=tuple(
+            replace(s, grid=replace(s.grid, title=f"{s.grid.title}{left_out(excluded)}"))
+            for s in summaries(
+                {baseline: scored[baseline], **scored},
+                items,
+                lambda tasks: _part(scored, baseline, options, tasks),
+            )
         ),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, pairs, options)),
@@ -142,6 +154,7 @@ def compare_run(
             *unpaired_notes(scored, baseline),
             *unclustered_notes(run.arms, items),
         ),
+        excluded=excluded,
     )
 
 
@@ -229,6 +242,14 @@ def _failures(answers: Mapping[str, Mapping[str, SampleRow]]) -> dict[str, str]:
         for name, rows in answers.items()
     }
     return {name: counts.most_common(1)[0][0] for name, counts in reasons.items() if counts}
+
+
+def left_out(excluded: Sequence[str]) -> str:
+    """For the title of a table: how many samples were left out by hand, and which."""
+    if not excluded:
+        return ""
+    more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
+    return f", without {len(excluded)} left out by hand ({', '.join(excluded[:3])}{more})"
 
 
 def methods(comparison: RunComparison) -> tuple[str, ...]:

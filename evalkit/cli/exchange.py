@@ -27,6 +27,10 @@ def import_(
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Take it with other samples than the others.")
     ] = False,
+    phrase: Annotated[
+        list[str] | None,
+        typer.Option(help="Key phrase of another needle than the original one; repeatable."),
+    ] = None,
 ) -> None:
     """Add the predictions of another harness as an arm of a run, and score them."""
     from evalkit.importers import import_predictions
@@ -34,7 +38,9 @@ def import_(
     from evalkit.run.store import RunStore
 
     store = RunStore(out)
-    report = import_predictions(format_, path, arm, store, allow_partial=allow_partial)
+    report = import_predictions(
+        format_, path, arm, store, allow_partial=allow_partial, phrases=phrase or ()
+    )
     for line in report.lines():
         echo(line)
     if not report.unchanged:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from evalkit.cli import bench, check, data, exchange, overlap, power, report, run, schedule, tasks
+from evalkit.cli import (
+    arms,
+    bench,
+    check,
+    data,
+    exchange,
+    overlap,
+    power,
+    report,
+    run,
+    schedule,
+    tasks,
+)
 from evalkit.core.command_line import command_line
 from evalkit.core.console import run_command
 
@@ -15,6 +27,7 @@ app.command()(run.compare)
 app.command()(report.report)
 app.command("import")(exchange.import_)
 app.command()(exchange.export)
+app.add_typer(arms.app, name="arms")
 app.add_typer(schedule.app, name="schedule")
 app.command()(check.check)
 app.command()(bench.bench)

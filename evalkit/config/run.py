@@ -88,6 +88,7 @@ class CompareConfig(Strict):
         rare_losses: whether verdicts on graded scores allow a few samples lost whole that no
             sample at hand shows (``allowed``), or rest on the interval alone (``excluded``).
         rare_losses_reason: why they are excluded; printed below the table.
+        exclude: samples to leave out, by id or its end (``qasper/17``); every table says so.
     """
 
     dropped: ClassVar[Mapping[str, object]] = {"adjust": "holm", "over": "arms"}
@@ -102,6 +103,7 @@ class CompareConfig(Strict):
     family: Literal["each", "all"] = "each"
     rare_losses: Literal["allowed", "excluded"] = "allowed"
     rare_losses_reason: str = ""
+    exclude: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _reason(self) -> CompareConfig:

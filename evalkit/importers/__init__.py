@@ -10,6 +10,7 @@ from evalkit.core.printable import name_problem
 from evalkit.importers.common.format import ImportFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from evalkit.importers.common.import_report import ImportReport
@@ -34,24 +35,33 @@ FORMATS = Registry(
 
 
 def import_predictions(
-    format_: str, path: Path, arm: str, store: RunStore, *, allow_partial: bool = False
+    format_: str,
+    path: Path,
+    arm: str,
+    store: RunStore,
+    *,
+    allow_partial: bool = False,
+    phrases: Sequence[str] = (),
 ) -> ImportReport:
     """Add predictions as an arm to a run directory, which is made if absent; all or nothing.
 
-    Bad records are left out and named in the report. Records without ids are joined with
-    the samples of the run by position, after a check that the answers agree line by line.
+    Bad records are left out and named in the report. Records without ids are joined with the
+    samples of the pinned data or of the run by answers and length; with neither, their order is
+    that of the samples.
 
     Args:
         format_: one of `FORMATS`.
         path: folder or file in that format.
         arm: name of the arm.
         store: the run directory; it is locked meanwhile.
-        allow_partial: take an arm that has not the same samples as the others.
+        allow_partial: take an arm that has not the same samples as the others, without the tasks
+            whose lines cannot be joined.
+        phrases: what an answer must hold where the needle is not that of the first needle test.
 
     Raises:
         EvalkitError: unknown format, nothing to import, an arm of that name with other content,
-            answers that disagree with those of the run, unequal coverage without the flag, or the
-            format's package has a fault.
+            answers that disagree with those of the run or unequal coverage without the flag,
+            phrases for results without a needle, or the format's package has a fault.
     """
     from evalkit.importers.common.add_arm import add_arm
     from evalkit.importers.common.predictions import PredictionSet
@@ -59,11 +69,15 @@ def import_predictions(
     format_record = FORMATS[format_]
     if problem := name_problem(arm):
         raise EvalkitError(f"--arm: {problem}")
-    predictions = PredictionSet()
+    if any(not phrase.strip() for phrase in phrases):
+        raise EvalkitError("a key phrase is empty")
+    predictions = PredictionSet(phrases=tuple(phrases))
     with running(FORMATS.package(format_)):
         format_record.read(path, predictions)
     if not any(predictions.lines.values()) and not predictions.without_gold:
         raise EvalkitError(f"{path}: no record in it{_first(predictions)}")
+    if phrases and not any(map(_has_needle, predictions.lines)):
+        raise EvalkitError(f"{path}: no needle in it that key phrases could be of")
     with store.lock():
         return add_arm(
             format_,
@@ -74,6 +88,10 @@ def import_predictions(
             allow_partial=allow_partial,
             packages=FORMATS.packages([format_]),
         )
+
+
+def _has_needle(task: str) -> bool:
+    return task.partition("@")[0] == "kamradt"
 
 
 def _first(predictions: PredictionSet) -> str:

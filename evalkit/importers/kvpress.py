@@ -23,7 +23,7 @@ from evalkit.data.records import MAX_LINE, SourceLocation
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.importers import longbench_v2
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import files_of
+from evalkit.importers.common.files import files_of, one_run
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 from evalkit.tasks.longbench.facts import tasks
@@ -31,6 +31,7 @@ from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.ruler.config import NAMES
 
 WHAT = "results of kvpress (predictions.csv)"
+RUN_FIELDS = ("model", "press_name", "compression_ratio", "key_channel_compression_ratio")
 LISTS = ("answers", "all_classes")
 _LITERAL = re.compile(r"""\s*,?\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
 
@@ -42,7 +43,9 @@ def read(path: Path, predictions: PredictionSet) -> None:
         EvalkitError: there is none, or it cannot be read.
     """
     owner: dict[str, str] = {}
-    for file, name in files_of(path, "predictions.csv", WHAT):
+    files = files_of(path, "predictions.csv", WHAT)
+    one_run(path, {run: name for file, name in files if (run := _run(file)) is not None})
+    for file, name in files:
         length = _length(file)
         for row in _rows(file, name, predictions):
             try:
@@ -187,20 +190,35 @@ def _needle(row: FieldReader, answer: str | None, length: int | None) -> Predict
 
 def _length(file: Path) -> int | None:
     """The length of a run, from its configuration or from the name of its folder."""
-    try:
-        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
-        config = None
+    config = _configuration(file)
     parts = file.absolute().parent.name.split("__")
-    named = (
-        [config.get("data_dir"), config.get("max_context_length")]
-        if isinstance(config, dict)
-        else parts
-    )
+    named = parts if config is None else [config.get("data_dir"), config.get("max_context_length")]
     for value in named:
         if re.fullmatch(r"[1-9]\d{1,8}", str(value)):
             return int(str(value))
     return None
+
+
+def _run(file: Path) -> str | None:
+    """Model and press of a run, from its configuration or from the name of its folder.
+
+    None where neither tells it.
+    """
+    config = _configuration(file)
+    if config is None:
+        parts = file.absolute().parent.name.split("__")
+        return "__".join(parts[2:]) if len(parts) > 2 else None  # after data set and its length
+    told = [f"{key} {config[key]}" for key in RUN_FIELDS if config.get(key) is not None]
+    return ", ".join(told) or None
+
+
+def _configuration(file: Path) -> dict[str, object] | None:
+    """The configuration beside a table; None where it cannot be read."""
+    try:
+        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+    return config if isinstance(config, dict) else None
 
 
 def _keep_place(row: FieldReader, length: int | None) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from evalkit.core.errors import EvalkitError
+from evalkit.core.files import read_object
 from evalkit.core.json_fields import BadField, kind
 from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import files_of
+from evalkit.importers.common.files import files_of, folder_of, one_run
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
@@ -31,13 +33,23 @@ RULER_TASKS = {
 _LOG = re.compile(r"samples_(?P<task>.+)_(?P<date>[^_]+)")
 
 
+class _Log(NamedTuple):
+    """A sample log."""
+
+    date: str
+    task: str
+    file: Path
+    name: str
+
+
 def read(path: Path, predictions: PredictionSet) -> None:
-    """Read one log, or the newest log of every task in a folder.
+    """Read one log, or the logs of one model in a folder: of every cell the newest.
 
     Raises:
-        EvalkitError: there is none of a task that we can score, or a file cannot be read.
+        EvalkitError: there is none of a task that we can score, they are of several models, or a
+            file cannot be read.
     """
-    logs: dict[str, tuple[str, Path, str]] = {}
+    logs: list[_Log] = []
     for file, name in files_of(path, "samples_*.jsonl", WHAT):
         match = _LOG.fullmatch(file.stem)
         task = match["task"] if match else ""
@@ -46,20 +58,44 @@ def read(path: Path, predictions: PredictionSet) -> None:
                 SourceLocation(name), "", f"no metric of ours for the task {task!r}; left out"
             )
             continue
-        log = (match["date"], file, name)
-        if task in logs:
-            older = min(log, logs[task])
-            predictions.notes.append(f"{older[2]} is left out: there is a newer log of {task}")
-        logs[task] = max(log, logs.get(task, log))
+        logs.append(_Log(match["date"], task, file, name))
     if not logs:
         raise EvalkitError(f"{path}: no sample log of a LongBench or RULER task")
-    for task, (_, file, name) in logs.items():
-        for row in rows(file, name, predictions):
-            if isinstance(row, FieldReader):
-                try:
-                    predictions.add(_one(task, row))
-                except BadField as error:
-                    predictions.problem(row.where, error.field, f"{error.message}; left out")
+    one_run(path, {folder_of(log.name): log.name for log in reversed(logs)})
+    one_run(path, {model: log.name for log in logs if (model := _model(log)) is not None})
+    owner: dict[str, _Log] = {}
+    for log in sorted(logs, key=lambda log: log.date, reverse=True):
+        _read_log(log, owner, predictions)
+
+
+def _read_log(log: _Log, owner: dict[str, _Log], predictions: PredictionSet) -> None:
+    """Take the cells of a log that no newer one of the same task has."""
+    older: dict[str, str] = {}
+    for row in rows(log.file, log.name, predictions):
+        if not isinstance(row, FieldReader):
+            continue
+        try:
+            prediction = _one(log.task, row)
+        except BadField as error:
+            predictions.problem(row.where, error.field, f"{error.message}; left out")
+            continue
+        newest = owner.setdefault(prediction.task, log)
+        if newest is log:
+            predictions.add(prediction)
+        else:
+            older[prediction.task] = newest.name
+    for cell, newer in older.items():
+        predictions.notes.append(f"{cell} of {log.name} is left out: {newer} is newer")
+
+
+def _model(log: _Log) -> str | None:
+    """The model that the results written with a log name; None where there are none."""
+    try:
+        results = read_object(log.file.with_name(f"results_{log.date}.json"))
+    except (FileNotFoundError, EvalkitError, RecursionError):
+        return None
+    model = results.get("model_name")
+    return model if isinstance(model, str) else None
 
 
 def known(task: str) -> bool:

@@ -6,13 +6,13 @@ Fields ``pred``, ``answers``, ``all_classes``, ``length``; no ids, so that the p
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
 from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import files_of
+from evalkit.importers.common.files import files_of, folder_of, one_run
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.predictions import FieldReader, PredictionSet
@@ -26,10 +26,12 @@ def read(path: Path, predictions: PredictionSet) -> None:
     """Read a folder, or the file of one task.
 
     Raises:
-        EvalkitError: nothing of LongBench is there, or a file cannot be read.
+        EvalkitError: nothing of LongBench is there, files of several runs, or one that cannot be
+            read.
     """
     extended = "pred_e" in (path.name, path.parent.name)
     seen: set[str] = set()
+    runs: dict[str, str] = {}
     for file, name in files_of(path, "*.jsonl", WHAT):
         base = benchmark_facts.longbench_base(file.stem)
         if base is None:
@@ -37,7 +39,9 @@ def read(path: Path, predictions: PredictionSet) -> None:
             hint = f"; did you mean {near[0]}?" if near else ""
             predictions.problem(SourceLocation(name), "", f"no task of LongBench{hint}; left out")
             continue
-        e = extended or file.stem != base
+        e = extended or file.stem != base or "pred_e" in PurePosixPath(name).parts
+        runs.setdefault(folder_of(name, "pred", "pred_e"), name)
+        one_run(path, runs)
         task = f"{base} of LongBench-E" if e else base
         if task in seen:
             raise EvalkitError(f"{path}: two files of the task {task}: name the folder of one run")

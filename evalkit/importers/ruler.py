@@ -14,13 +14,14 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
 from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
-from evalkit.importers.common.files import files_of
+from evalkit.importers.common.files import files_of, folder_of, one_run
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import rows
 from evalkit.importers.common.predictions import FieldReader, Line, Prediction, PredictionSet
 from evalkit.tasks.ruler.config import NAMES
 
 WHAT = "RULER's predictions (<task>.jsonl)"
+LENGTH = r"[1-9]\d{1,8}"
 _CHUNK = re.compile(r"(?P<task>.+?)(?:-(?P<chunk>\d{1,6}))?")
 
 
@@ -28,19 +29,22 @@ def read(path: Path, predictions: PredictionSet) -> None:
     """Read a folder of one length or of several, or one file.
 
     Raises:
-        EvalkitError: nothing of RULER is there, or a file cannot be read.
+        EvalkitError: nothing of RULER is there, files of several runs, or one that cannot be read.
     """
     cells: dict[str, list[tuple[int, Path, str]]] = {}
+    runs: dict[str, str] = {}
     for file, name in files_of(path, "*.jsonl", WHAT):
         match = _CHUNK.fullmatch(file.stem)
         if match is None or match["task"] not in NAMES:
             predictions.problem(SourceLocation(name), "", "no task of RULER; left out")
             continue
         cell = benchmark_facts.ruler_cell(match["task"], length_of(file))
+        runs.setdefault(folder_of(name, LENGTH, "pred"), name)
         chunk = -1 if match["chunk"] is None else int(match["chunk"])
         cells.setdefault(cell, []).append((chunk, file, name))
     if not cells:
         raise EvalkitError(f"{path}: no file of a RULER task")
+    one_run(path, runs)
     for cell, parts in cells.items():
         chunks = [chunk for chunk, _, _ in parts]
         if len(set(chunks)) < len(chunks) or (-1 in chunks and len(chunks) > 1):
@@ -58,7 +62,7 @@ def read(path: Path, predictions: PredictionSet) -> None:
 def length_of(file: Path) -> int | None:
     """The nearest folder above a file that is named with a number."""
     names = (parent.name for parent in file.absolute().parents)
-    return next((int(n) for n in names if re.fullmatch(r"[1-9]\d{1,8}", n)), None)
+    return next((int(n) for n in names if re.fullmatch(LENGTH, n)), None)
 
 
 def keyed(lines: list[Line]) -> list[Line]:

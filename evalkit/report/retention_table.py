@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from evalkit.analysis.compare import RunComparison
+from evalkit.analysis.compare import RunComparison, left_out
 from evalkit.analysis.grouping import by_benchmark, place
 from evalkit.core.records import ArmEntry
 from evalkit.report.markdown import escape
@@ -46,6 +46,7 @@ class RetentionTable:
     lines: tuple[RetentionRow, ...]
     confidence: float
     baseline: str
+    excluded: tuple[str, ...] = ()
 
 
 def retention_table(comparison: RunComparison) -> RetentionTable:
@@ -64,7 +65,8 @@ def retention_table(comparison: RunComparison) -> RetentionTable:
         share, kind = _kind(comparison, arm)
         lines.append(RetentionRow(share, kind, name, tuple(rows[b].get(name) for b in parts)))
     lines.sort(key=lambda line: _order(line, base))
-    return RetentionTable(tuple(parts), tuple(lines), comparison.settings.confidence, base)
+    confidence, excluded = comparison.settings.confidence, comparison.excluded
+    return RetentionTable(tuple(parts), tuple(lines), confidence, base, excluded)
 
 
 def _kind(comparison: RunComparison, arm: ArmEntry) -> tuple[Fraction | None, str]:
@@ -118,8 +120,9 @@ def _beside(table: RetentionTable, line: RetentionRow) -> list[tuple[Row | None,
 def _legend(table: RetentionTable) -> str:
     return (
         f"Score, difference to {escape(table.baseline)} in points"
-        f" [{100 * table.confidence:g} % interval, paired]. Verdicts rest on bounds, which allow"
-        " losses that no sample shows: report.md, or this table as CSV."
+        f" [{100 * table.confidence:g} % interval, paired]{escape(left_out(table.excluded))}."
+        " Verdicts rest on bounds, which allow losses that no sample shows: report.md, or this"
+        " table as CSV."
     )
 
 

@@ -58,7 +58,7 @@ def samples(store: RunStore, comparison: RunComparison) -> BrowserData:
     names = [base, *(arm.name for arm in comparison.arms if arm.name != base)]
     names = [name for name in names if name in comparison.scored]
     items = store.read_items()
-    current = current_scores(store, names)
+    current = current_scores(store, names, comparison.settings.exclude)
     scores = [current[name].scores for name in names]
     chosen = _chosen(items, scores)
     tasks = list(dict.fromkeys(items[i].task for i in chosen))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from evalkit.analysis.compare import FLAGS, RunComparison, methods
+from evalkit.analysis.compare import FLAGS, RunComparison, left_out, methods
 from evalkit.analysis.grouping import in_force
 from evalkit.core.grid import Grid, number
 from evalkit.core.records import ArmEntry
@@ -51,6 +51,7 @@ def summary(comparison: RunComparison) -> Grid:
     title = (
         f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
         f" margin {comparison.settings.margin:g}{_methods(comparison)}{_question(comparison)}"
+        f"{left_out(comparison.excluded)}"
     )
     return Grid(title, head, rows, (1, 2, 3, 4, len(head) - 2))
 
@@ -72,14 +73,14 @@ def by_task(comparison: RunComparison) -> Grid:
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
     head = ("arm", *(f"{task} (n={row.n if row else 0})" for task, row in base.items()))
-    return Grid("by task: score, Δ [interval]", head, tuple(rows))
+    return Grid(f"by task: score, Δ [interval]{left_out(comparison.excluded)}", head, tuple(rows))
 
 
 def _alone(comparison: RunComparison) -> Grid:
     """The scores of a run that has one arm."""
     rows = [_find(comparison, comparison.result.baseline, t.name) for t in comparison.tasks]
     cells = tuple((row.task, str(row.n), number(row.score)) for row in rows if row is not None)
-    return Grid("by task", ("task", "n", "score"), cells, (1, 2))
+    return Grid(f"by task{left_out(comparison.excluded)}", ("task", "n", "score"), cells, (1, 2))
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -110,12 +111,13 @@ def _tall(comparison: RunComparison) -> Grid:
         *(["bound"] if bounds else []),
         "verdict",
     )
-    return Grid("by task, against the baseline", head, tuple(rows), (2, 3, 4, 5))
+    title = f"by task, against the baseline{left_out(comparison.excluded)}"
+    return Grid(title, head, tuple(rows), (2, 3, 4, 5))
 
 
 def counts(comparison: RunComparison) -> Grid:
     """Answers and what went wrong with them, one row per arm."""
-    planned = sum(task.samples for task in comparison.tasks)
+    planned = sum(task.samples for task in comparison.tasks) - len(comparison.excluded)
     seen = {flag for flags in comparison.flags.values() for flag in flags}
     shown = [flag for flag in FLAGS if flag in seen or flag in ALWAYS]
     rows = []
@@ -128,7 +130,9 @@ def counts(comparison: RunComparison) -> Grid:
         )
         rows.append((arm.name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
-    return Grid("answers", head, tuple(rows), tuple(range(1, len(head))))
+    return Grid(
+        f"answers{left_out(comparison.excluded)}", head, tuple(rows), tuple(range(1, len(head)))
+    )
 
 
 def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
@@ -144,6 +148,8 @@ def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:
         for name, (answered, planned) in comparison.unfinished.items()
         if comparison.options.drawing is None
     ]
+    if comparison.excluded:
+        lines.append(f"left out by hand (compare.exclude): {', '.join(comparison.excluded)}")
     flagged = {
         name: ", ".join(f"{counts[flag]} {FLAGS[flag]}" for flag in FLAGS if counts[flag])
         for name, counts in comparison.flags.items()

@@ -7,13 +7,14 @@ another one today, the answer is scored again, in memory: scores.jsonl is left a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evalkit.config.run import ScoringConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
+from evalkit.dsa.json_types import as_list
 from evalkit.run.scoring import basis_of, rule_of, score_row, scoring_of
 from evalkit.run.store import RunStore
 
@@ -48,21 +49,54 @@ NOTES = {
 }
 
 
-def current_scores(store: RunStore, names: Sequence[str] | None = None) -> dict[str, CurrentScores]:
+def current_scores(
+    store: RunStore, names: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+) -> dict[str, CurrentScores]:
     """Answers and scores of the arms of a run, by name.
 
     Args:
         store: one run, or several merged; nothing is written.
         names: arms; default: all of run.json.
+        exclude: samples to leave out; default: those of the recipe's ``compare`` section.
 
     Raises:
-        EvalkitError: an answer or a score belongs to a sample without gold, or an answer must be
-            scored again by a scorer that is not installed.
+        EvalkitError: an answer or a score belongs to a sample without gold, an answer must be
+            scored again by a scorer that is not installed, or see `excluded_ids`.
     """
     run, items = store.read_run(), store.read_items()
     scoring = scoring_of(run)
+    if exclude is None:
+        exclude = [str(i) for i in as_list(run.section("compare").get("exclude"))]
+    excluded = set(excluded_ids(exclude, items))
     chosen = [arm for arm in run.arms if names is None or arm.name in names]
-    return {arm.name: _current(store, run, arm, items, scoring) for arm in chosen}
+    return {
+        arm.name: _without(_current(store, run, arm, items, scoring), excluded) for arm in chosen
+    }
+
+
+def excluded_ids(exclude: Sequence[str], items: Mapping[str, ItemRow]) -> tuple[str, ...]:
+    """Ids of the samples that are left out by hand: whole ids, or their ends such as ``qasper/17``.
+
+    Raises:
+        EvalkitError: there is no such sample, or there are several.
+    """
+    found = []
+    for name in dict.fromkeys(exclude):
+        ids = [name] if name in items else [i for i in items if i.endswith(f"/{name}")]
+        if len(ids) != 1:
+            several = f"it is the end of {len(ids)} ids, {ids[0]} among them" if ids else ""
+            hint = several or "their ids are in items.jsonl"
+            raise EvalkitError(f"compare.exclude: {name!r} is no sample of this run: {hint}")
+        found.append(ids[0])
+    return tuple(found)
+
+
+def _without(current: CurrentScores, excluded: Collection[str]) -> CurrentScores:
+    if not excluded:
+        return current
+    answers = {i: row for i, row in current.answers.items() if i not in excluded}
+    scores = {i: row for i, row in current.scores.items() if i not in excluded}
+    return CurrentScores(answers, scores, current.counts)
 
 
 def _current(

@@ -36,6 +36,7 @@ class RunPlan:
         models: checkpoint of each arm, resolved, by arm name.
         limit: first samples of each cell only, or None.
         indexers: facts of the distilled indexers, by the name of the arm that has some.
+        base_dir: folder of the recipe.
     """
 
     config: RunConfig
@@ -43,6 +44,7 @@ class RunPlan:
     models: Mapping[str, str]
     limit: int | None
     indexers: Mapping[str, IndexerFacts] = field(default_factory=dict)
+    base_dir: Path = Path()
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""
@@ -90,7 +92,8 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
                     " cannot act on it"
                 )
             _fits(arm, layout.native)
-    return RunPlan(config, tuple(build_all(config.tasks, base_dir)), models, limit, indexers)
+    tasks = tuple(build_all(config.tasks, base_dir))
+    return RunPlan(config, tasks, models, limit, indexers, base_dir)
 
 
 def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:

@@ -11,6 +11,7 @@ from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
 from evalkit.core.secrets import hide_fields
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject
+from evalkit.run.cells import cells, changed_cells, without_tasks
 from evalkit.run.plan import RunPlan, changes, identity
 from evalkit.run.store import RunStore
 
@@ -33,6 +34,7 @@ class RunRecorder:
             identity=wanted,
             identity_sha256=canonical_hash(wanted),
             recipe=hide_fields(todo.config.model_dump(mode="json")),
+            cells=cells(todo),
             tasks=[TaskEntry.of(t.name, todo.count(t), t.deviations) for t in todo.tasks],
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
@@ -51,7 +53,8 @@ class RunRecorder:
         if not self._store.answered:
             self._store.forget_items()
             return None
-        differences = changes(hide_fields(before.identity), wanted)
+        ours, theirs = without_tasks(hide_fields(before.identity)), without_tasks(wanted)
+        differences = [*changed_cells(before, self._todo, wanted), *changes(ours, theirs)]
         if differences:
             raise EvalkitError(
                 f"{self._store.path} holds another run; changed: {'; '.join(differences[:4])}"

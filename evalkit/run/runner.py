@@ -24,6 +24,7 @@ from evalkit.engines import open_engine
 from evalkit.engines.base import Engine, MultiProcessEngine, answers, evidence, load
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
+from evalkit.run.cells import ask_first_prompts
 from evalkit.run.plan import RunPlan
 from evalkit.run.recorder import RunRecorder
 from evalkit.run.store import RunStore, sample_row
@@ -80,20 +81,19 @@ def run(
         arms that got no answers because their server does not run their schedule, and why.
 
     Raises:
-        EvalkitError: the directory holds a different run, or an engine cannot do what is asked.
+        EvalkitError: the directory holds a different run, a cell cannot be asked (known before the
+            first answer), or an engine cannot do what is asked.
     """
     refused: dict[str, str] = {}
     recorder = RunRecorder(todo, store)
     recorder.note_until_decided(None if stopping is None else StoppingRecord.interrupted())
+    for model in _models(todo, stopping):
+        ask_first_prompts(todo, _renderer(todo, model))
     engine = open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
         facts = load(engine, model)
-        renderer = ChatRenderer(
-            load_tokenizer(model),
-            todo.config.prompts,
-            prefix_in_user_turn=_prefix_in_user_turn(todo),
-        )
+        renderer = _renderer(todo, model)
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
         facts["dense_tokens"] = dense_tokens(model)
         schedules = {arm.name: _schedule(engine, arm) for arm in arms}
@@ -125,9 +125,11 @@ def run(
     return refused
 
 
-def _prefix_in_user_turn(todo: RunPlan) -> bool:
+def _renderer(todo: RunPlan, model: str) -> ChatRenderer:
     engine = todo.config.engine
-    return ENGINES.of(engine).prefix_in_user_turn(engine)
+    in_user_turn = ENGINES.of(engine).prefix_in_user_turn(engine)
+    tokenizer = load_tokenizer(model)
+    return ChatRenderer(tokenizer, todo.config.prompts, prefix_in_user_turn=in_user_turn)
 
 
 def _models(todo: RunPlan, stopping: StoppingRule | None) -> list[str]:

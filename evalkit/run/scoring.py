@@ -106,6 +106,8 @@ def score_row(
     A prompt and answer of at most `dense_tokens` tokens are flagged: no schedule changes those.
     """
     flags = [flag for flag in META_FLAGS if item.meta.get(flag)]
+    if item.meta.get("gold_survived") is False:
+        flags.append("gold_cut")
     if _is_dense(row, dense_tokens):
         flags.append("dense")
     answer, value = row.completion, 0.0

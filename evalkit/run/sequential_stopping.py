@@ -144,6 +144,8 @@ class SequentialStopping:
         items = self._store.read_items()
         for arm, rows in new.items():
             for row in rows:
+                if row.sample_id not in items:  # of a cell that the recipe has no more
+                    continue
                 score = score_row(items[row.sample_id], row, self._scoring)
                 self._answers[arm][row.sample_id] = (score.score, not is_usable(score.flags))
 

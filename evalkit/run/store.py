@@ -78,12 +78,16 @@ class RunStore:
         """Replace run.json atomically."""
         write_object(self.path / "run.json", run.stored, allow_nan=True)
 
+    def _dropped(self) -> frozenset[str]:
+        """Cells that the recipe has no more; none where there is no run."""
+        return self.read_run().dropped if self.exists else frozenset()
+
     # -- items ----------------------------------------------------------------------------------
 
     def read_items(self) -> dict[str, ItemRow]:
-        """Gold by sample id, in plan order."""
-        rows = read_jsonl(self.path / "items.jsonl", ItemRow.parse)
-        return {row.sample_id: row for row in rows}
+        """Gold by sample id, in plan order; not of cells that the recipe has no more."""
+        rows, dropped = read_jsonl(self.path / "items.jsonl", ItemRow.parse), self._dropped()
+        return {row.sample_id: row for row in rows if row.task not in dropped}
 
     def forget_items(self) -> None:
         """Drop the gold of a run that nobody has answered."""
@@ -115,18 +119,23 @@ class RunStore:
         return self.path / "arms" / slug(arm)
 
     def read_samples(self, arm: str, call: str = "samples") -> dict[str, SampleRow]:
-        """Latest completion per sample id; a later line replaces an earlier (failed) one."""
+        """Latest completion per sample id; a later line replaces an earlier (failed) one.
+
+        Those to cells that the recipe has no more are left out.
+        """
         rows = read_jsonl(self.arm_dir(arm) / f"{call}.jsonl", SampleRow.parse)
-        return {row.sample_id: row for row in rows}
+        dropped = self._dropped()
+        return {row.sample_id: row for row in rows if row.task not in dropped}
 
     def add_samples(self, arm: str, rows: Iterable[SampleRow], call: str = "samples") -> None:
         """Append completions and make sure that they are on disk."""
         append_jsonl(self.arm_dir(arm) / f"{call}.jsonl", (row.json() for row in rows))
 
     def read_scores(self, arm: str) -> dict[str, ScoreRow]:
-        """Scores by sample id."""
+        """Scores by sample id, not of cells that the recipe has no more."""
         rows = read_jsonl(self.arm_dir(arm) / "scores.jsonl", ScoreRow.parse)
-        return {row.sample_id: row for row in rows}
+        dropped = self._dropped()
+        return {row.sample_id: row for row in rows if row.task not in dropped}
 
     def write_scores(self, arm: str, scores: Iterable[ScoreRow]) -> None:
         """Replace the scores of an arm atomically."""

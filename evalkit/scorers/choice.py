@@ -16,13 +16,26 @@ _OFFICIAL = (
 )
 
 _CUE = re.compile(
-    r"(?:answer(?:\s+choice)?|答案)\s*(?:is|:|=|是|为)\s*:?\s*"
-    r"(?:the\s+)?(?:option|choice|选项|选)?\s*",
+    r"(?:answer(?:\s+choice)?|(?:my|the|correct|right|best|final)\s+(?:choice|option)|答案)"
+    r"\s*(?:is|:|=|是|为)\s*:?\s*(?:the\s+)?(?:option|choice|选项|选)?\s*",
     re.IGNORECASE,
 )
-_LETTER = re.compile(r"[\"'“‘\[({$\s]*([A-D])(?![\w'’])[\"'”’\])}$]*", re.ASCII)
-_BOXED = re.compile(r"\\boxed\{\s*(?:\\(?:text|mathrm|mathbf)\{\s*)?\(?([A-D])\)?\s*\}")
-_MORE = re.compile(r"\s*(?:,|/|or|and|或|和)\s*\(?[A-D](?![\w'’])\)?", re.ASCII)
+_OPENING, _CLOSING = r"[\"'“‘\[({$\s]*", r"[\"'”’\])}$]*"
+# A capital standing alone, or a small letter alone in brackets.
+_ALONE = r"(?:(?P<letter>[A-D])(?![\w'’])|(?<=[(\[{])(?P<small>[a-d])(?=[)\]}]))"
+_LETTER = re.compile(_OPENING + _ALONE + _CLOSING, re.ASCII)
+# "option B is the answer"; "(B) is correct" alone is said of single options on the way to it.
+_SUBJECT = re.compile(
+    r"(?:\b(?:option|choice|answer)\s+|(?=[(\[]))"
+    + _OPENING
+    + _ALONE
+    + _CLOSING
+    + r"\s+is\s+(?:therefore\s+|thus\s+)?(?:the|my)\s+(?:(?:most|only|single)\s+)?"
+    r"(?:(?:correct|right|best|final|accurate|appropriate|suitable)\s+)?(?:answer|choice|option)\b",
+    re.ASCII | re.IGNORECASE,
+)
+_BOXED = re.compile(r"\\boxed\{\s*(?:\\(?:text|mathrm|mathbf)\{\s*)?\(?([A-Da-d])\)?\s*\}")
+_MORE = re.compile(r"\s*(?:,|/|or|and|或|和)\s*(?:\(?[A-D](?![\w'’])\)?|[(\[][a-d][)\]])", re.ASCII)
 _ARTICLE = re.compile(r"\s+(?!because\b|since\b|as\b|for\b|due\b|which\b|that\b)[a-z]")
 
 
@@ -44,7 +57,11 @@ def strict_letter(response: str) -> str | None:
     """
     text = unicodedata.normalize("NFKC", without_reasoning(response))
     text = re.sub(r"[*`]|__", "", text)
-    stated = [*_cued(text), *((m.start(), m[1]) for m in _BOXED.finditer(text))]
+    stated = [
+        *_cued(text),
+        *((m.start(), _letter(m)) for m in _SUBJECT.finditer(text)),
+        *((m.start(), m[1].upper()) for m in _BOXED.finditer(text)),
+    ]
     if stated:
         return max(stated, key=lambda pair: pair[0])[1]
     match = _LETTER.match(text)
@@ -61,13 +78,17 @@ def _cued(text: str) -> list[tuple[int, str | None]]:
     return cued
 
 
+def _letter(match: re.Match[str]) -> str:
+    return (match["letter"] or match["small"]).upper()
+
+
 def _single(text: str, match: re.Match[str]) -> str | None:
     """The letter, unless another one is named beside it."""
-    return None if _MORE.match(text, match.end()) else match[1]
+    return None if _MORE.match(text, match.end()) else _letter(match)
 
 
 def _is_article(text: str, match: re.Match[str]) -> bool:
-    return match[0].strip() == "A" and _ARTICLE.match(text, match.end(1)) is not None
+    return match[0].strip() == "A" and _ARTICLE.match(text, match.end("letter")) is not None
 
 
 def official_choice(prediction: str, reference: str) -> float:

@@ -82,6 +82,7 @@ class TaskKind(Kind[C]):
         descriptions: one line for every task of the kind, by its name; needs no data.
         columns: column of a report by the name of a cell before ``@`` and ``/`` (a shell pattern),
             in the order of the table. Cells without one are a column of their own.
+        chooses: fields of a section that only say which cells there are: a run may change them.
         summaries: what the benchmark itself reports beside the mean of a cell.
         dataset: of a cell, for model cards; None: it is generated.
     """
@@ -89,6 +90,7 @@ class TaskKind(Kind[C]):
     build: Callable[[C, Path], Sequence[Task]]
     descriptions: Callable[[], Mapping[str, str]]
     columns: Mapping[str, str] = field(default_factory=dict)
+    chooses: tuple[str, ...] = ()
     summaries: Callable[[Scored], Sequence[Summary]] = lambda _: ()
     dataset: Callable[[str], Dataset] | None = None
 

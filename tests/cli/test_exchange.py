@@ -93,7 +93,7 @@ def test_mistakes_end_in_one_line(tmp_path, capsys):
     capsys.readouterr()
     assert evalkit("import", "longbench", tmp_path / "b", "--arm", "b", "--out", out) == 2
     error = capsys.readouterr().err
-    assert error.startswith("evalkit: b has not the same samples as the other arms:")
+    assert error.startswith("evalkit: b has not all samples, or not those of the other arms:")
     assert error.count("\n") == 1
     arguments = ("--arm", "b", "--out", out, "--allow-partial")
     assert evalkit("import", "longbench", tmp_path / "b", *arguments) == 0

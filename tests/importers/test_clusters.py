@@ -20,13 +20,6 @@ from tests.importers.files import lines, needle, qa, ruler, sample_log, v2
 from tests.paths import SHARED
 
 
-@pytest.fixture(autouse=True)
-def no_pinnedpinned_file(monkeypatch):
-    """As on a machine that has fetched nothing."""
-    monkeypatch.setattr(clusters, "pinned_file", lambda _: None)
-    monkeypatch.setattr(clusters, "_has_documents", lambda: False)
-
-
 @pytest.fixture
 def store(tmp_path):
     return RunStore(tmp_path / "run")
@@ -63,7 +56,7 @@ def test_longbench_by_the_text_in_the_record(tmp_path, store):
     assert cluster.startswith("longbench/qasper/context ")  # as a run of our own calls it
 
 
-def test_longbench_by_the_pinnedpinned_file(tmp_path, store, monkeypatch):
+def test_longbench_by_the_pinned_file(tmp_path, store, monkeypatch):
     """Lengths differ and texts are equal, or the other way round: the data know."""
     rows = [qa(i, length=5) for i in range(4)]
     texts = ("one", "two", "one", "one")
@@ -106,7 +99,7 @@ def test_longbench_v2_by_the_text_in_the_record(tmp_path, store):
     assert (units(store), told(store)) == ("abcb", ())
 
 
-def test_longbench_v2_without_texts_and_with_the_pinnedpinned_file(tmp_path, store, monkeypatch):
+def test_longbench_v2_without_texts_and_with_the_pinned_file(tmp_path, store, monkeypatch):
     path = lines(tmp_path / "m.jsonl", [v2(i) for i in range(3)])
     import_predictions("longbench_v2", path, "a", store)
     assert (units(store), told(store)) == ("abc", ("longbench-v2/0shot",))

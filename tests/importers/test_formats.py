@@ -334,7 +334,7 @@ def test_published_needle_responses(store):
 
 
 def test_sample_logs_of_longbench_and_ruler(tmp_path, store):
-    docs = [{"answers": [f"answer {i}"], "length": 9, "all_classes": None} for i in range(3)]
+    docs = [{"answers": [f"answer {i}"], "length": 1000 + i, "all_classes": None} for i in range(3)]
     logs = [sample_log(i, doc, doc["answers"][0]) for i, doc in enumerate(docs)]
     folder = tmp_path / "org__model"
     lines(folder / "samples_longbench_qasper_2026-01-02T03-04-05.6.jsonl", logs)
@@ -368,8 +368,8 @@ def test_the_newest_log_counts_and_filters_are_one_answer(tmp_path, store):
     report = import_predictions("lm_eval", tmp_path / "l", "a", store)
     assert scores(store) == {"longbench/qasper/0": 1}
     assert report.notes == (
-        f"samples_longbench_qasper_{old}.jsonl is left out: there is a newer log of"
-        " longbench_qasper",
+        f"longbench/qasper of samples_longbench_qasper_{old}.jsonl is left out:"
+        f" samples_longbench_qasper_{new}.jsonl is newer",
     )
     assert len(report.tasks["longbench/qasper"].repeated) == 1
     assert report.problems == ()
@@ -514,7 +514,7 @@ def test_two_runs_of_kvpress_are_refused(tmp_path, store):
     rows = [{"task": "vt", "answer": "['1']", "predicted_answer": "1"}]
     for ratio in ("0.25", "0.50"):
         table(tmp_path / f"ruler__4096__m__press__{ratio}" / "predictions.csv", rows)
-    with pytest.raises(EvalkitError, match="both have vt@4096: name the folder of one run"):
+    with pytest.raises(EvalkitError, match=r"files of 2 runs: m__press__0.25 \("):
         import_predictions("kvpress", tmp_path, "a", store)
 
 
@@ -558,8 +558,32 @@ def test_the_twins_of_pandas_are_read_back(tmp_path):
 def test_records_of_one_format_join_those_of_another(tmp_path, store):
     own = lines(tmp_path / "own" / "trec.jsonl", [trec(i) for i in range(3)]).parent
     import_predictions("longbench", own, "a", store)
-    doc = {"answers": ["Food"], "all_classes": ["Food", "Date"], "length": 1}
-    logs = [sample_log(i, doc, "Date") for i in range(3)]
+    doc = {"answers": ["Food"], "all_classes": ["Food", "Date"]}
+    logs = [sample_log(i, doc | {"length": 1000 + i}, "Date") for i in range(3)]
     lines(tmp_path / "l" / "samples_longbench_trec_2026.jsonl", logs)
     assert import_predictions("lm_eval", tmp_path / "l", "b", store).coverage == ()
     assert set(scores(store, "b").values()) == {0}
+
+
+def test_key_phrases_of_another_needle(tmp_path, store):
+    """An answer in other words is right if it holds what was asked for."""
+    other = "\nThe lamp on the third floor burns until nine.\n"
+    rows = [
+        needle(1000, 0, "It burns till nine, on the third floor.", needle=other),
+        needle(1000, 50, "Nobody knows.", needle=other),
+    ]
+    path = lines(tmp_path / "n.jsonl", rows)
+    import_predictions("needle_kamradt", path, "whole", store)
+    assert set(scores(store, "whole").values()) == {0}
+    told = RunStore(tmp_path / "told")
+    phrases = ("third floor", "Nine")
+    report = import_predictions("needle_kamradt", path, "a", told, phrases=phrases)
+    assert report.notes == ()
+    assert list(scores(told).values()) == [1, 0]
+    with pytest.raises(EvalkitError, match=r"n\.jsonl:1: no key phrase 'fourth' in the needle"):
+        import_predictions("needle_kamradt", path, "b", told, phrases=("fourth",))
+    with pytest.raises(EvalkitError, match="a key phrase is empty"):
+        import_predictions("needle_kamradt", path, "b", told, phrases=(" ",))
+    qasper = lines(tmp_path / "qasper.jsonl", [qa(0)])
+    with pytest.raises(EvalkitError, match="no needle in it"):
+        import_predictions("longbench", qasper, "b", told, phrases=("nine",))

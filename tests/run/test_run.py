@@ -139,7 +139,7 @@ def test_failed_answers_stay_in_the_denominator_and_are_tried_again(recipe, tmp_
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("repeats = 4\nhay", "repeats = 5\nhay"), "tasks.0.repeats was 4, is 5"),
+        (("repeats = 4\nhay", "repeats = 5\nhay"), "task needle@256.repeats was 4, is 5"),
         (("lag = 1", "lag = 2"), "arm MLI k=1.lag was 1, is 2"),
         (('"again"\n[[', '"other"\n[['), "arm again is gone"),
     ],

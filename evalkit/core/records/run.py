@@ -174,6 +174,7 @@ class RunRecord:
         identity: JsonObject,
         identity_sha256: str,
         recipe: JsonObject,
+        cells: JsonObject,
         tasks: Iterable[TaskEntry],
         arms: Iterable[str],
         environment: JsonObject,
@@ -185,7 +186,8 @@ class RunRecord:
         old = {entry.name: entry for entry in before.arms} if before else {}
         new = [ArmEntry.parse({"name": name}) for name in arms if name not in old]
         planned = {task.name: task for task in tasks}
-        left = [task for task in (before.tasks if before else ()) if task.name not in planned]
+        gone = {*planned, *(before.cells if before else ())}
+        left = [task for task in (before.tasks if before else ()) if task.name not in gone]
         stored: JsonObject = before.stored if before else {"format": FORMAT, "arms": []}
         return cls.parse(
             {
@@ -193,6 +195,7 @@ class RunRecord:
                 "identity": identity,
                 "recipe": recipe,
                 "identity_sha256": identity_sha256,
+                "cells": {**(before.cells if before else {}), **cells},
                 "tasks": [task.stored for task in (*planned.values(), *left)],
                 "arms": [entry.stored for entry in (*old.values(), *new)],
                 "environment": environment,
@@ -217,6 +220,19 @@ class RunRecord:
     def is_imported(self) -> bool:
         """Whether nothing was generated here."""
         return bool(self.identity.get("imported"))
+
+    @property
+    def cells(self) -> JsonObject:
+        """What decides the samples of every cell that the recipe has or once had, by name."""
+        return optional_fields(self.stored, "cells")
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Cells that the recipe has no more.
+
+        Their answers stay on the disk, unread, until it has them again.
+        """
+        return frozenset(self.cells).difference(task.name for task in self.tasks)
 
     @property
     def names(self) -> list[str]:

@@ -19,7 +19,9 @@ from evalkit.importers.common.align import Aligned, align
 from evalkit.importers.common.clusters import cluster_of
 from evalkit.importers.common.gold import fill_in_gold
 from evalkit.importers.common.import_report import ImportReport, TaskImport
+from evalkit.importers.common.known_samples import known_samples
 from evalkit.importers.common.predictions import Prediction, PredictionSet
+from evalkit.importers.common.questions import Question
 from evalkit.run.store import RunStore
 
 
@@ -41,20 +43,17 @@ def add_arm(
         EvalkitError: see `evalkit.importers.import_predictions`.
     """
     run = store.read_run() if store.exists else _new_run()
-    items = _known_items(store, run)
+    items, read = _known_items(store, run), predictions.sha256
     keyless = fill_in_gold(predictions, items)
-    aligned = {
-        task: align(task, predictions, _references(task, items), _aliases(task, items))
-        for task in predictions.lines
-    }
+    aligned, refused = _joined(predictions, items)
+    left_out = [*keyless, *refused]
     by_id = {i: p for task in aligned.values() for i, p in task.predictions.items()}
-    if not by_id:
-        why = "; ".join(["no usable record", *keyless])
-        raise EvalkitError(f"{source}: {why}{_problems(predictions)}")
-    _check_answers(by_id, items)
-    rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
     known = arm in run.names
-    coverage = () if known else (*_coverage(by_id, items), *keyless)
+    if not by_id and not known:
+        reason = f": {'; '.join(left_out)}" if left_out else ""
+        raise EvalkitError(f"{source}: no usable record{reason}{_problems(predictions)}")
+    rows = [_sample_row(i, prediction) for i, prediction in by_id.items()]
+    coverage = () if known else (*_coverage(by_id, items), *left_out)
     report = ImportReport(
         arm=arm,
         format=format_,
@@ -65,15 +64,14 @@ def add_arm(
         unchanged=known,
     )
     if known:
-        if not _same_answers(store.read_samples(arm).values(), rows):
-            raise EvalkitError(
-                f"{store.path}: there is an arm {arm} with other content: choose another --arm"
-            )
+        _check_same(store, run.arm(arm), rows, read)
         return report
     if coverage and not allow_partial:
+        repeated = [line for task in report.tasks.values() for line in task.repeated]
+        said = f"; lines that repeat others: {', '.join(repeated[:5])}" if repeated else ""
         raise EvalkitError(
             f"{arm} has not all samples, or not those of the other arms: {'; '.join(coverage)}"
-            f"{_problems(predictions)}. Allow a partial import to add it nevertheless"
+            f"{said}{_problems(predictions)}. --allow-partial adds what can be used"
         )
     if packages:
         known_facts = optional_fields(run.stored, "environment")
@@ -83,7 +81,7 @@ def add_arm(
     lone = dict.fromkeys(
         by_id[i].task for i in mine if by_id[i].may_share and every[i].cluster == i
     )
-    _write(store, run, list(every.values()), rows, _entry(report, source, list(lone)))
+    _write(store, run, list(every.values()), rows, _entry(report, source, read, list(lone)))
     return report
 
 
@@ -112,10 +110,17 @@ def _new_run() -> RunRecord:
     return RunRecord.for_imports(CompareConfig().model_dump(mode="json"), environment())
 
 
-def _same_answers(stored: Iterable[SampleRow], rows: Iterable[SampleRow]) -> bool:
-    """Whether rows read from the disk are these; earlier versions wrote no checksum."""
+def _check_same(store: RunStore, arm: ArmEntry, rows: Sequence[SampleRow], read: str) -> None:
+    """Refuse other content under the name of an arm; earlier versions wrote no hash of it."""
+    if arm.imported is not None and arm.imported.stored.get("sha256") == read:
+        return
     fresh = [SampleRow.parse(json.loads(json.dumps(row.json()))) for row in rows]
-    return [r._replace(checksum=None) for r in stored] == [r._replace(checksum=None) for r in fresh]
+    stored = store.read_samples(arm.name).values()
+    if [r._replace(checksum=None) for r in stored] != [r._replace(checksum=None) for r in fresh]:
+        raise EvalkitError(
+            f"{store.path}: there is an arm {arm.name} with other content: choose another --arm,"
+            f" or take it away: evalkit arms remove {store.path} {arm.name!r}"
+        )
 
 
 def _known_items(store: RunStore, run: RunRecord) -> dict[str, ItemRow]:
@@ -127,35 +132,51 @@ def _known_items(store: RunStore, run: RunRecord) -> dict[str, ItemRow]:
     return {i: item for i, item in items.items() if i in answered}
 
 
-def _references(task: str, items: Mapping[str, ItemRow]) -> dict[str, tuple[str, ...]]:
-    return {i: item.references for i, item in items.items() if item.task == task}
+def _joined(
+    predictions: PredictionSet, items: Mapping[str, ItemRow]
+) -> tuple[dict[str, Aligned], list[str]]:
+    """The samples of every task, and why others cannot be joined: one bad task loses no other."""
+    aligned, refused = {}, []
+    for task, lines in predictions.lines.items():
+        try:
+            joined = align(task, predictions, known_samples(task, items, lines))
+            _check_questions(joined.predictions, items)
+        except EvalkitError as error:
+            refused.append(f"{task} is left out: {error}")
+        else:
+            aligned[task] = joined
+    return aligned, refused
 
 
-def _aliases(task: str, items: Mapping[str, ItemRow]) -> dict[str, str]:
-    """Sample ids by the benchmark's own id."""
-    return {
-        str(item.meta["_id"]): i
-        for i, item in items.items()
-        if item.task == task and item.meta.get("_id")
-    }
-
-
-def _check_answers(by_id: Mapping[str, Prediction], items: Mapping[str, ItemRow]) -> None:
-    """Samples of one id must have one gold, or positions do not mean the same question."""
+def _check_questions(by_id: Mapping[str, Prediction], items: Mapping[str, ItemRow]) -> None:
+    """Samples of one id must have one gold and one length, or they are not the same question."""
     wrong = [
         (prediction, items[i])
         for i, prediction in by_id.items()
         if i in items
-        and (prediction.references, prediction.metric) != (items[i].references, items[i].metric)
+        and not (
+            prediction.metric == items[i].metric
+            and Question.of(prediction).agrees(Question.of(items[i]))
+        )
     ]
     if not wrong:
         return
     prediction, item = wrong[0]
-    tasks = Counter(prediction.task for prediction, _ in wrong)
+    ours, theirs = Question.of(item), Question.of(prediction)
+    if ours.references != theirs.references:
+        difference = (
+            f"the answers are {_short(theirs.references)}, but sample {item.sample_id} of the run"
+            f" has {_short(ours.references)}"
+        )
+    elif ours.agrees(theirs):
+        difference = f"{item.sample_id} is scored by {item.metric} in the run"
+    else:
+        difference = (
+            f"the length is {theirs.length}, but that of sample {item.sample_id} of the run is"
+            f" {ours.length}"
+        )
     raise EvalkitError(
-        f"{prediction.where}: the answers are {_short(prediction.references)}, but sample"
-        f" {item.sample_id} of the run has {_short(item.references)}: not the same samples in"
-        f" the same order ({', '.join(f'{n} differ in {task}' for task, n in tasks.items())})"
+        f"{prediction.where}: {difference}: not the same samples ({len(wrong)} of {len(by_id)})"
     )
 
 
@@ -201,13 +222,14 @@ def _task(name: str, task: Aligned, predictions: PredictionSet) -> TaskImport:
     return TaskImport(len(task.predictions), errors, task.lines, task.repeated, expected)
 
 
-def _entry(report: ImportReport, source: str, untold: list[str]) -> ArmEntry:
+def _entry(report: ImportReport, source: str, read: str, untold: list[str]) -> ArmEntry:
     """What run.json keeps of an imported arm."""
     return ArmEntry.imported_as(
         report.arm,
         {
             "format": report.format,
             "source": source,
+            "sha256": read,
             "records": report.records,
             "errors": sum(task.errors for task in report.tasks.values()),
             "repeated": {name: list(t.repeated) for name, t in report.tasks.items() if t.repeated},

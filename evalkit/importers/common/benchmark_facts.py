@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.importers.common.clusters import context_label
@@ -64,15 +65,23 @@ HAYSTACK = "haystack"
 
 
 def needle_references(needle: str, where: FieldReader) -> tuple[str, ...]:
-    """The key phrases of the original needle, else the whole needle (noted once)."""
+    """The key phrases given, or of the original needle, else the whole needle (noted once).
+
+    Raises:
+        EvalkitError: a key phrase that was given does not stand in the needle.
+    """
     text = " ".join(needle.split())
-    if text == " ".join(NEEDLE.split()):
-        return PHRASES
     if not text:
         raise BadField(where.name("needle"), "empty")
+    phrases = where.predictions.phrases
+    for phrase in phrases:
+        if " ".join(phrase.split()).casefold() not in text.casefold():
+            raise EvalkitError(f"{where.where}: no key phrase {phrase!r} in the needle {text!r}")
+    if phrases or text == " ".join(NEEDLE.split()):
+        return phrases or PHRASES
     note = (
         "another needle than the original one: an answer is right if it holds the whole sentence,"
-        " which measures wording"
+        " which measures wording (--phrase names what must be in it)"
     )
     if note not in where.predictions.notes:
         where.predictions.notes.append(note)

@@ -42,20 +42,22 @@ def cluster_of(sample_id: str, prediction: Prediction) -> str | None:
     return prediction.cluster
 
 
+def pinned_records(task: str) -> list[records.Record]:
+    """The records of a LongBench cell in their order, where the pinned data are on this machine."""
+    path, match = pinned_file("longbench"), _LONGBENCH.fullmatch(task)
+    if path is None or match is None:
+        return []
+    found = records.load(path, match["task"] or match["e"], e=bool(match["e"])).records
+    return [r for _, r in found if not match["bin"] or bin_of(r.length) == match["bin"]]
+
+
 def _longbench(position: str, prediction: Prediction) -> str | None:
     """The record at the position of the pinned file, if its answers are those of the sample."""
-    path, match = pinned_file("longbench"), _LONGBENCH.fullmatch(prediction.task)
-    if path is None or match is None or not position.isdigit():
+    found = pinned_records(prediction.task)
+    if not position.isdigit() or int(position) >= len(found):
         return None
-    found = [
-        record
-        for _, record in records.load(path, match["task"] or match["e"], e=bool(match["e"])).records
-    ]
-    if match["bin"]:
-        found = [record for record in found if bin_of(record.length) == match["bin"]]
-    if int(position) >= len(found) or found[int(position)].answers != prediction.references:
-        return None
-    return context_label(found[int(position)].context)
+    record = found[int(position)]
+    return context_label(record.context) if record.answers == prediction.references else None
 
 
 def _longbench_v2(_: str, prediction: Prediction) -> str | None:

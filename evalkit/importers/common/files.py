@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 
 from evalkit.core.errors import EvalkitError
 
@@ -35,3 +37,34 @@ def files_of(path: Path, pattern: str, what: str) -> list[tuple[Path, str]]:
     if not files:
         raise EvalkitError(f"{path}: no {pattern} in it: {what} was expected")
     return [(file, file.relative_to(path).as_posix()) for file in files]
+
+
+def one_run(path: Path, folders: Mapping[str, str]) -> None:
+    """Refuse files of several runs: an arm is one run of one model.
+
+    Args:
+        path: what was to be imported.
+        folders: what tells one run from another, such as its folder, with a file of each.
+
+    Raises:
+        EvalkitError: there is more than one; names them.
+    """
+    if len(folders) < 2:
+        return
+    named = ", ".join(f"{run or '.'} ({file})" for run, file in list(folders.items())[:4])
+    more = " …" if len(folders) > 4 else ""
+    raise EvalkitError(
+        f"{path}: files of {len(folders)} runs: {named}{more}; an arm is one run of one model:"
+        " name the folder or file of one"
+    )
+
+
+def folder_of(name: str, *layout: str) -> str:
+    """The folder of a file below what is imported, without the parts of a format's own layout.
+
+    Args:
+        name: of the file, as `files_of` tells it.
+        layout: patterns of whole folder names that belong to one run, such as its lengths.
+    """
+    parents = PurePosixPath(name).parent.parts
+    return "/".join(p for p in parents if not any(re.fullmatch(k, p) for k in layout))

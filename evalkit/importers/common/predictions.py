@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ class PredictionSet:
         expected: per task, how many samples the benchmark has, where that is known.
         without_gold: predictions whose record has no gold, but an id (`alias`) by which it may be
             known.
+        phrases: key phrases of the needle, as the user gave them; empty: the original ones.
     """
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class PredictionSet:
     notes: list[str] = field(default_factory=list)
     expected: dict[str, int] = field(default_factory=dict)
     without_gold: list[Prediction] = field(default_factory=list)
+    phrases: tuple[str, ...] = ()
 
     def add(self, prediction: Prediction) -> None:
         """Take a prediction; one whose gold cannot be scored with its metric is unusable."""
@@ -96,6 +99,13 @@ class PredictionSet:
         else:
             lines.append(prediction)
 
+    @property
+    def sha256(self) -> str:
+        """Of all that was read: the same files again are known by it."""
+        read = [(task, *_read(line)) for task, lines in self.lines.items() for line in lines]
+        read += [(line.task, *_read(line)) for line in self.without_gold]
+        return hashlib.sha256(repr(read).encode("utf-8", "surrogatepass")).hexdigest()
+
     def add_unusable(self, task: str, where: SourceLocation) -> None:
         """Keep the position of a line that has no usable record."""
         self.lines.setdefault(task, []).append(UnusableLine(where))
@@ -103,6 +113,12 @@ class PredictionSet:
     def problem(self, where: SourceLocation, name: str, message: str) -> None:
         """Note what is wrong."""
         self.problems.append(Problem(where, name, message))
+
+
+def _read(line: Line) -> tuple[object, ...]:
+    if isinstance(line, UnusableLine):
+        return ()
+    return line.key, line.alias, line.text, line.error, line.references, line.metric, line.digest
 
 
 @dataclass(frozen=True, slots=True)

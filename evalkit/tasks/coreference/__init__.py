@@ -9,6 +9,7 @@ __all__ = ["KIND", "CoreferenceConfig", "CoreferenceTask", "build"]
 KIND = TaskKind(
     config=CoreferenceConfig,
     build=build,
+    chooses=("equal", "lengths"),
     descriptions=lambda: {
         "coreference": "the i-th of several equal requests of a long conversation"
     },

@@ -6,4 +6,9 @@ from evalkit.tasks.graphwalk.task import GraphWalkTask, build
 
 __all__ = ["KIND", "GraphWalkConfig", "GraphWalkTask", "build"]
 
-KIND = TaskKind(config=GraphWalkConfig, build=build, descriptions=lambda: DESCRIPTIONS)
+KIND = TaskKind(
+    config=GraphWalkConfig,
+    build=build,
+    chooses=("operations", "lengths"),
+    descriptions=lambda: DESCRIPTIONS,
+)

@@ -38,6 +38,7 @@ def _dataset(cell: str) -> Dataset:
 KIND = TaskKind(
     config=LongBenchConfig,
     build=build,
+    chooses=("suite", "tasks", "e"),
     descriptions=_descriptions,
     columns={"longbench": "LongBench", "longbench-e": "LongBench-E"},
     summaries=summaries,

@@ -26,6 +26,7 @@ def _dataset(cell: str) -> Dataset:
 KIND = TaskKind(
     config=LongBenchV2Config,
     build=build,
+    chooses=("modes",),
     descriptions=lambda: {str(mode): text for mode, text in DESCRIPTIONS.items()},
     columns={"longbench-v2": "LongBench v2"},
     summaries=summaries,

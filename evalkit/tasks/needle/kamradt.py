@@ -260,6 +260,7 @@ def build(config: KamradtConfig, base_dir: Path) -> list[KamradtTask]:
 KIND = TaskKind(
     config=KamradtConfig,
     build=build,
+    chooses=("lengths",),
     descriptions=lambda: {"kamradt": "the first needle test: its needle, grid and essays"},
     columns={"kamradt": "needle"},
 )

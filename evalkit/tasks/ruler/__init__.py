@@ -10,6 +10,7 @@ __all__ = ["KIND", "RulerConfig", "RulerTask", "build"]
 KIND = TaskKind(
     config=RulerConfig,
     build=build,
+    chooses=("tasks", "lengths"),
     descriptions=lambda: DESCRIPTIONS,
     columns=dict.fromkeys(NAMES, "RULER"),
     summaries=summaries,

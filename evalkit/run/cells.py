@@ -1,0 +1,111 @@
+"""Cells of a run: each is asked before the first answer, and they come and go as arms do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from evalkit.core.errors import EvalkitError
+from evalkit.core.records import RunRecord
+from evalkit.core.types import Renderer
+from evalkit.dsa.json_types import JsonObject, JsonValue
+from evalkit.run.plan import RunPlan, changes
+from evalkit.tasks.base import Task, samples
+from evalkit.tasks.registry import TASKS, build
+
+LONGEST = 2**24
+"""No length is tried beyond this one."""
+
+SHOWN = 6
+
+
+def ask_first_prompts(todo: RunPlan, renderer: Renderer) -> None:
+    """Make the first prompt of every cell, so that what cannot be asked is known at once.
+
+    Raises:
+        EvalkitError: some cells cannot be asked; names each, and the smallest length that would do.
+    """
+    faults = []
+    for task in todo.tasks:
+        if not todo.count(task):
+            continue
+        try:
+            _ask(task, renderer)
+        except EvalkitError as error:
+            fits = _smallest_length(task, renderer) if "too short" in str(error) else None
+            faults.append(f"{error}{'' if fits is None else f'; it fits from length {fits} on'}")
+    if faults:
+        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        raise EvalkitError(f"nothing was asked yet: {'; '.join(faults[:SHOWN])}{more}")
+
+
+def _ask(task: Task, renderer: Renderer) -> None:
+    for sample in samples(task, renderer, [0]):
+        renderer.render(sample)
+
+
+def _smallest_length(task: Task, renderer: Renderer) -> int | None:
+    """The smallest length at which the first prompt of a cell fits; None where it has none."""
+    if not is_dataclass(task) or "length" not in {field.name for field in fields(task)}:
+        return None
+
+    def fits(length: int) -> bool:
+        try:
+            _ask(_of_length(task, length), renderer)
+        except EvalkitError as error:
+            if "too short" in str(error):
+                return False
+            raise
+        return True
+
+    low: int = task.length
+    high = 2 * low
+    try:
+        while not fits(high):
+            low, high = high, 2 * high
+            if high > LONGEST:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+    except EvalkitError:  # for another reason: that one is said of the cell itself
+        return None
+    return high
+
+
+def _of_length(task: Any, length: int) -> Task:  # a dataclass of whatever kind of task
+    changed: Task = replace(task, length=length)
+    return changed
+
+
+def cells(todo: RunPlan) -> dict[str, JsonObject]:
+    """What decides the samples of every cell, by its name.
+
+    That is its section of the recipe, without the fields that only say which cells there are.
+    """
+    found: dict[str, JsonObject] = {}
+    for config in todo.config.tasks:
+        section = config.model_dump(mode="json", exclude=set(TASKS.of(config).chooses))
+        found |= {task.name: section for task in build(config, todo.base_dir)}
+    return found
+
+
+def changed_cells(before: RunRecord, todo: RunPlan, wanted: JsonObject) -> list[str]:
+    """What is different about cells that are asked again; those added or gone are no difference.
+
+    Args:
+        before: the run that is taken up again; one of an earlier version has its sections alone.
+        todo: the run that is wanted.
+        wanted: its identity.
+    """
+    if not before.cells:
+        return changes(before.identity.get("tasks"), wanted.get("tasks"), "tasks")
+    now = cells(todo)
+    shared = [name for name in before.cells if name in now]
+    return [t for name in shared for t in changes(before.cells[name], now[name], f"task {name}")]
+
+
+def without_tasks(identity: Mapping[str, JsonValue]) -> JsonObject:
+    """An identity without its cells, which are compared one by one."""
+    return {key: value for key, value in identity.items() if key != "tasks"}

@@ -1,0 +1,73 @@
+"""Samples left out by hand are in no score, and every table says so; gold that was cut shows."""
+
+import json
+
+import pytest
+
+from evalkit.analysis.compare import compare_run, settings_of
+from evalkit.core.errors import EvalkitError
+from evalkit.core.records import ItemRow, SampleRow
+from evalkit.importers import import_predictions
+from evalkit.report import retention_table
+from evalkit.report.markdown import markdown
+from evalkit.report.tables import by_task, counts, notes, summary
+from evalkit.run.scoring import score_row, score_run, scoring_of
+from evalkit.run.store import RunStore
+from tests.command import evalkit
+from tests.importers.files import lines, qa
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = RunStore(tmp_path / "run")
+    for arm, wrong in (("full", 0), ("1/4", 2)):
+        rows = [qa(i, "wrong" if i < wrong else None) for i in range(5)]
+        path = lines(tmp_path / arm / "qasper.jsonl", rows)
+        import_predictions("longbench", path, arm, store)
+    score_run(store)
+    return store
+
+
+def test_samples_left_out_are_in_no_score_and_every_table_says_so(store):
+    assert compare_run(store).result.row("1/4", "longbench/qasper").score == pytest.approx(3 / 5)
+    settings = settings_of(store, ['exclude=["qasper/1"]'])
+    comparison = compare_run(store, settings=settings)
+    row = comparison.result.row("1/4", "longbench/qasper")
+    assert (row.score, row.n) == (pytest.approx(3 / 4), 4)
+    assert comparison.unfinished == {}
+    grids = [summary(comparison), by_task(comparison), counts(comparison)]
+    grids += [s.grid for s in comparison.summaries]
+    said = "without 1 left out by hand (longbench/qasper/1)"
+    assert all(grid.title.endswith(said) for grid in grids)
+    assert counts(comparison).rows[0][1] == "4 of 4"
+    assert "left out by hand (compare.exclude): longbench/qasper/1" in notes(comparison)
+    assert "left out by hand" in retention_table.markdown(
+        retention_table.retention_table(comparison)
+    )
+    assert markdown(comparison).count("left out by hand") == 2  # of one task: table and note
+
+
+def test_an_id_that_no_sample_has_is_refused(store):
+    for name, hint in (("qasper/77", "items.jsonl"), ("qasper", "items.jsonl")):
+        with pytest.raises(EvalkitError, match=f"{name!r} is no sample of this run: .*{hint}"):
+            compare_run(store, settings=settings_of(store, [f'exclude=["{name}"]']))
+
+
+def test_the_recipes_list_holds_for_every_reader(store, tmp_path):
+    run = store.read_run().stored
+    recipe = {**run["recipe"], "compare": {**run["recipe"]["compare"], "exclude": ["qasper/1"]}}
+    (store.path / "run.json").write_text(json.dumps({**run, "recipe": recipe}))
+    assert compare_run(store).result.row("1/4", "longbench/qasper").n == 4
+    assert evalkit("export", "lm_eval", store.path, "--out", tmp_path / "out") == 0
+    logs = list((tmp_path / "out").rglob("samples_*.jsonl"))
+    assert logs
+    assert all(len(log.read_text().splitlines()) == 4 for log in logs)
+
+
+@pytest.mark.parametrize(("survived", "flagged"), [(False, True), (True, False), (None, False)])
+def test_gold_that_truncation_cut_away_is_counted(store, survived, flagged):
+    meta = {"truncated": True, "gold_survived": survived}
+    item = ItemRow("t/0", "t", "qa_f1", ("x",), "t/0", meta)
+    answer = SampleRow("t/0", "t", None, None, None, "x", "stop")
+    row = score_row(item, answer, scoring_of(store.read_run()))
+    assert ("gold_cut" in row.flags) == flagged
