@@ -105,7 +105,7 @@ def test_failed_questions_without_gold_anywhere_are_no_silent_loss(tmp_path, sto
     assert report.records == 1
     assert "they would leave the denominator" in report.coverage[0]
     none = lines(tmp_path / "n.jsonl", [failed(1)])
-    with pytest.raises(EvalkitError, match=r"no usable record; .* 1 records have no answer key"):
+    with pytest.raises(EvalkitError, match=r"no usable record: .* 1 records have no answer key"):
         import_predictions("longbench_v2", none, "b", RunStore(tmp_path / "other"))
 
 
