@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evalkit.analysis.benchmark_summaries import summaries
@@ -20,6 +20,7 @@ from evalkit.core.records import (
     ComparisonRecord,
     ComparisonRow,
     ItemRow,
+    RunRecord,
     SampleRow,
     ScoreRow,
     StoppingRecord,
@@ -103,12 +104,7 @@ def compare_run(
             `current_scores`.
     """
     run, settings = store.read_run(), settings or settings_of(store)
-    names = run.names
-    if not names:
-        raise EvalkitError(f"{store.path}: run.json names no arm")
-    baseline = baseline or settings.baseline or names[0]
-    if baseline not in names:
-        raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(names)})")
+    baseline = _baseline(store, run, baseline or settings.baseline)
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
@@ -138,13 +134,13 @@ def compare_run(
         settings=settings,
         options=options,
         scored=scored,
-        summaries=tuple(
-            replace(s, grid=replace(s.grid, title=f"{s.grid.title}{left_out(excluded)}"))
-            for s in summaries(
+        summaries=_titled(
+            summaries(
                 {baseline: scored[baseline], **scored},
                 items,
                 lambda tasks: _part(scored, baseline, options, tasks),
-            )
+            ),
+            excluded,
         ),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, pairs, options)),
@@ -155,6 +151,23 @@ def compare_run(
             *unclustered_notes(run.arms, items),
         ),
         excluded=excluded,
+    )
+
+
+def _baseline(store: RunStore, run: RunRecord, asked: str | None) -> str:
+    """The arm that was asked for, else the first."""
+    if not run.names:
+        raise EvalkitError(f"{store.path}: run.json names no arm")
+    baseline = asked or run.names[0]
+    if baseline not in run.names:
+        raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(run.names)})")
+    return baseline
+
+
+def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
+    """Summaries whose titles say what was left out by hand."""
+    return tuple(
+        replace(s, grid=replace(s.grid, title=f"{s.grid.title}{left_out(excluded)}")) for s in every
     )
 
 

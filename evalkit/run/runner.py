@@ -92,8 +92,7 @@ def run(
     engine = open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
-        facts = load(engine, model)
-        renderer = _renderer(todo, model)
+        facts, renderer = load(engine, model), _renderer(todo, model)
         facts = {**facts, "prompts_sha256": renderer.fingerprint()}
         facts["dense_tokens"] = dense_tokens(model)
         schedules = {arm.name: _schedule(engine, arm) for arm in arms}
