@@ -108,11 +108,7 @@ def compare_run(
     items = store.read_items()
     if not items:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    excluded = excluded_ids(settings.exclude, items)
-    if excluded and run.until_decided is not None:
-        raise EvalkitError(
-            "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
-        )
+    excluded = _excluded(run, settings, items)
     current = current_scores(store, exclude=settings.exclude)
     planned = run.planned - len(excluded)
     answers = {name: arm.answers for name, arm in current.items()}
@@ -162,6 +158,18 @@ def _baseline(store: RunStore, run: RunRecord, asked: str | None) -> str:
     if baseline not in run.names:
         raise EvalkitError(f"baseline {baseline}: no such arm ({', '.join(run.names)})")
     return baseline
+
+
+def _excluded(
+    run: RunRecord, settings: CompareConfig, items: Mapping[str, ItemRow]
+) -> tuple[str, ...]:
+    """Samples left out by hand."""
+    excluded = excluded_ids(settings.exclude, items)
+    if excluded and run.until_decided is not None:
+        raise EvalkitError(
+            "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
+        )
+    return excluded
 
 
 def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
