@@ -115,14 +115,14 @@ def test_benchmarks_run(command: str):
     ],
 )
 def test_false_verdicts_in_a_quick_version_of_the_coverage_table(rows: str):
-    sizes = ["--datasets", "1000", "--power", "50", "--textbook", "100", "--only"]
+    sizes = ["--datasets", "300", "--power", "20", "--textbook", "50", "--only"]
     lines = printed(["coverage.py", *sizes, rows]).splitlines()
     cells = [line.split(" | ") for line in lines if line.startswith("|") and rows in line]
     assert cells
-    # three standard errors of 2.5 % in 1,000 data sets are 1.5 points
+    # three standard errors of 2.5 % in 300 data sets are 2.7 points
     for name, _margin, no_worse, worse, *_rest in cells:
-        assert float(no_worse) < 4.0, name
-        assert float(worse) < 4.0, name
+        assert float(no_worse) < 5.2, name
+        assert float(worse) < 5.2, name
 
 
 def false_claims(family: str, runs: int) -> float:
