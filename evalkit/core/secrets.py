@@ -40,12 +40,16 @@ _PLAIN = re.compile(r"[-+]?[\d.]{0,9}|true|false|none|null|auto", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _VARIABLE = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
 _NAME = r"[A-Za-z][\w.-]{0,60}"  # bounded: a message may be long and hostile
-_VALUE = (
+# The value is matched only behind a name that looks like a secret's: it may reach to the end of the
+# message, and to match it behind every name would take time by the square of the length.
+_VALUE = re.compile(
+    r"(?P<value>"
     r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?:Bearer|Basic|Token)\s+[^\s"',;]+"""
     r"""|[^\s"',;&{}\[\]()-][^\s"',;&}\])]*"""
+    r")"
 )
-_FLAG = re.compile(rf"(?P<name>--?{_NAME})[\"']?(?:=|,?\s+)(?P<value>{_VALUE})")
-_FIELD = re.compile(rf"(?P<name>{_NAME})[\"']?\s*[=:]\s*(?P<value>{_VALUE})")
+_FLAG = re.compile(rf"(?P<name>--?{_NAME})[\"']?(?:=|,?\s+)")
+_FIELD = re.compile(rf"(?P<name>{_NAME})[\"']?\s*[=:]\s*")
 _COOKIE = re.compile(r"(?P<name>(?:set-)?cookie)[\"']?\s*:\s*[\"']?(?P<value>[^\"'\n]+)", re.I)
 _BEARER = re.compile(r"(?P<name>Bearer)\s+(?P<value>(?=[^\s\"',;]*\d)[^\s\"',;]{6,})")
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://[^\s\"'<>]+")
@@ -215,11 +219,14 @@ def _without_looks(text: str, *, bare: bool) -> str:
     for pattern in (_COOKIE, _FLAG, _FIELD, _BEARER):
         at = 0
         while match := pattern.search(text, at):
-            value = match["value"].strip("\"'")
-            sure = bare or pattern in (_COOKIE, _BEARER)
-            if names_secret(match["name"], bare=sure) and HIDDEN not in value:
+            sure = pattern in (_COOKIE, _BEARER)
+            whole = None
+            if names_secret(match["name"], bare=bare or sure):
+                whole = match if sure else _VALUE.match(text, match.end())
+            value = whole["value"].strip("\"'") if whole else ""
+            if whole and HIDDEN not in value:
                 shown = _hidden(value)
-                start = match.start("value") + match["value"].index(value)
+                start = whole.start("value") + whole["value"].index(value)
                 text = text[:start] + shown + text[start + len(value) :]
                 at = start + len(shown)
             else:

@@ -101,7 +101,7 @@ def test_no_record_holds_one_and_their_fields_stay(tmp_path):
     assert (tmp_path / "report.md").read_text() == "a [key]\n"
 
 
-def test_hostile_messages_take_no_time():
+def test_hostile_messages_are_read_once():
     for text in ("a" * 200_000, "key " * 50_000, "--a=" * 50_000, '"' * 200_000, "a://" * 50_000):
         redact_message(text)
 
