@@ -119,10 +119,10 @@ def test_false_verdicts_in_a_quick_version_of_the_coverage_table(rows: str):
     lines = printed(["coverage.py", *sizes, rows]).splitlines()
     cells = [line.split(" | ") for line in lines if line.startswith("|") and rows in line]
     assert cells
-    # three standard errors of 2.5 % in 300 data sets are 2.7 points
+    # four standard errors of 2.5 % in 300 data sets are 3.6 points: many cells are looked at
     for name, _margin, no_worse, worse, *_rest in cells:
-        assert float(no_worse) < 5.2, name
-        assert float(worse) < 5.2, name
+        assert float(no_worse) < 6.1, name
+        assert float(worse) < 6.1, name
 
 
 def false_claims(family: str, runs: int) -> float:
