@@ -7,8 +7,8 @@ from dataclasses import replace
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
 from evalkit.dsa.json_types import JsonObject, JsonValue
-from evalkit.importers.common.clusters import context_label
 from evalkit.importers.common.predictions import FieldReader, Prediction
+from evalkit.tasks.common.context_label import context_label
 from evalkit.tasks.longbench.facts import bin_of, in_e, official_count, scoring_meta, tasks
 from evalkit.tasks.longbench.suites import cell
 from evalkit.tasks.needle.kamradt import NEEDLE, PHRASES

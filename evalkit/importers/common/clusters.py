@@ -7,7 +7,6 @@ unit too, which errs towards wide intervals.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from functools import cache
@@ -16,16 +15,12 @@ from pathlib import Path
 from evalkit.data import documents
 from evalkit.data.sources import LONG_CONTEXT_EVAL, of_card, present
 from evalkit.importers.common.predictions import Prediction
+from evalkit.tasks.common.context_label import context_label
 from evalkit.tasks.longbench import records
 from evalkit.tasks.longbench.facts import bin_of
 from evalkit.tasks.longbench_v2 import items
 
 _LONGBENCH = re.compile(r"longbench/(?P<task>[^@/]+)|longbench-e/(?P<e>[^@/]+)@(?P<bin>.+)")
-
-
-def context_label(text: str) -> str:
-    """How a run of our own calls the samples that share a text."""
-    return f"context {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def cluster_of(sample_id: str, prediction: Prediction) -> str | None:

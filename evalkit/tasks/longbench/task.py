@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.types import Renderer, Sample
 from evalkit.data.records import refuse
 from evalkit.tasks.common import truncate_middle
+from evalkit.tasks.common.context_label import context_label
 from evalkit.tasks.longbench import prompts, records
 from evalkit.tasks.longbench.config import LongBenchConfig
 from evalkit.tasks.longbench.facts import BINS, Facts, bin_of, official_count, scoring_meta, tasks
@@ -86,7 +86,6 @@ class LongBenchTask:
         cut = truncate_middle.halves(whole, renderer.tokenizer, self.config.limit)
         spans = record.answers if self.facts.span else ()
         survived = truncate_middle.survives(cut, before, record.context, after, spans)
-        context = hashlib.sha256(record.context.encode()).hexdigest()
         return Sample(
             id=f"{self.name}/{index}",
             task=self.name,
@@ -94,7 +93,7 @@ class LongBenchTask:
             references=record.answers,
             metric=self.facts.metric,
             max_new_tokens=self.config.max_new_tokens or self._max_new_tokens,
-            cluster=f"{self.name}/context {context[:16]}",
+            cluster=f"{self.name}/{context_label(record.context)}",
             stop=self.facts.stop,
             chat=self.facts.chat,
             meta=self._meta(line, record, cut, survived),

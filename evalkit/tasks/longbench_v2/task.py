@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from evalkit.data.cache import sha256
 from evalkit.data.records import refuse
 from evalkit.data.sources import of_card
 from evalkit.tasks.common import truncate_middle
+from evalkit.tasks.common.context_label import context_label
 from evalkit.tasks.longbench_v2 import items, prompts
 from evalkit.tasks.longbench_v2.config import LongBenchV2Config, Mode
 
@@ -91,7 +91,6 @@ class LongBenchV2Task:
         prompt = prompts.load(self.prompts_folder, self.mode).fill(values)
         cut = truncate_middle.joined(prompt, renderer.tokenizer, self.config.limit)
         two_calls = self.mode == "0shot_cot"
-        text_hash = hashlib.sha256(self._index.context(item).encode()).hexdigest()
         return Sample(
             id=f"{self.name}/{index}",
             task=self.name,
@@ -101,7 +100,7 @@ class LongBenchV2Task:
             max_new_tokens=(
                 self.config.max_reasoning_tokens if two_calls else self.config.max_new_tokens
             ),
-            cluster=f"{self.name}/context {text_hash[:16]}",
+            cluster=f"{self.name}/{context_label(self._index.context(item))}",
             meta={
                 **item.facets,
                 "tokens": cut.tokens,
