@@ -102,26 +102,26 @@ class Rewriter:
         )
         return {prefix + name: tensor for name, tensor in renamed.items()}, maps
 
-    def _maps(self, own: Mapping[str, Tensor]) -> LayerMaps:
+    def _maps(self, layer: Mapping[str, Tensor]) -> LayerMaps:
         dense = self._dense
         share = dense.heads // dense.groups
-        rows = self._on_latent(own, "q_proj").view(dense.heads, dense.head_dim, self._latent)
+        rows = self._on_latent(layer, "q_proj").view(dense.heads, dense.head_dim, self._latent)
         query = torch.zeros(
             dense.heads, dense.groups, dense.head_dim, self._latent, dtype=torch.float64
         )
         for head in range(dense.heads):
             query[head, head // share] = rows[head]
         return LayerMaps(
-            query.flatten(1, 2), self._on_norm(own, "k_proj"), own.get("self_attn.k_proj.bias")
+            query.flatten(1, 2), self._on_norm(layer, "k_proj"), layer.get("self_attn.k_proj.bias")
         )
 
-    def _attention(self, own: Mapping[str, Tensor], maps: LayerMaps) -> dict[str, Tensor]:
+    def _attention(self, layer: Mapping[str, Tensor], maps: LayerMaps) -> dict[str, Tensor]:
         dense, width = self._dense, self._width
         order = pair_order(dense.groups, dense.head_dim, interleaved=True)
         share = dense.heads // dense.groups
         identity = torch.eye(self._latent, width, dtype=torch.float64)
         latent_gain = torch.full((self._latent,), math.sqrt(1 + LATENT_EPSILON))
-        value = self._on_latent(own, "v_proj").view(dense.groups, dense.head_dim, self._latent)
+        value = self._on_latent(layer, "v_proj").view(dense.groups, dense.head_dim, self._latent)
         tensors = {
             "q_a_proj.weight": identity,
             "q_a_layernorm.weight": latent_gain,
@@ -129,7 +129,7 @@ class Rewriter:
             "kv_a_proj_with_mqa.weight": torch.cat([identity, maps.key[order]]),
             "kv_a_layernorm.weight": latent_gain.clone(),
             "kv_b_proj.weight": value.repeat_interleave(share, 0).flatten(0, 1),
-            "o_proj.weight": self._heightened(own["self_attn.o_proj.weight"]),
+            "o_proj.weight": self._heightened(layer["self_attn.o_proj.weight"]),
         }
         if dense.biased:
             one = torch.zeros(self._latent, dtype=torch.float64)
@@ -137,29 +137,29 @@ class Rewriter:
             key = maps.key_bias if maps.key_bias is not None else torch.zeros(len(order)).double()
             tensors["q_a_proj.bias"] = one
             tensors["kv_a_proj_with_mqa.bias"] = torch.cat([one, key[order]])
-            output = own.get("self_attn.o_proj.bias", torch.zeros(self._hidden).double())
+            output = layer.get("self_attn.o_proj.bias", torch.zeros(self._hidden).double())
             tensors["o_proj.bias"] = self._heightened(output)
         return {f"self_attn.{name}": tensor for name, tensor in tensors.items()}
 
-    def _feed_forward(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _feed_forward(self, layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
-            "mlp.gate_proj.weight": self._widened(own["mlp.gate_proj.weight"]),
-            "mlp.up_proj.weight": self._widened(own["mlp.up_proj.weight"]),
-            "mlp.down_proj.weight": self._heightened(own["mlp.down_proj.weight"]),
+            "mlp.gate_proj.weight": self._widened(layer["mlp.gate_proj.weight"]),
+            "mlp.up_proj.weight": self._widened(layer["mlp.up_proj.weight"]),
+            "mlp.down_proj.weight": self._heightened(layer["mlp.down_proj.weight"]),
         }
 
-    def _on_norm(self, own: Mapping[str, Tensor], name: str) -> Tensor:
+    def _on_norm(self, layer: Mapping[str, Tensor], name: str) -> Tensor:
         """A projection [o, D] with the gain before it, as a map [o, W] of the normed stream."""
-        gain = own["input_layernorm.weight"] * self._norm_scale
-        return self._widened(own[f"self_attn.{name}.weight"] * gain)
+        gain = layer["input_layernorm.weight"] * self._norm_scale
+        return self._widened(layer[f"self_attn.{name}.weight"] * gain)
 
-    def _on_latent(self, own: Mapping[str, Tensor], name: str) -> Tensor:
+    def _on_latent(self, layer: Mapping[str, Tensor], name: str) -> Tensor:
         """The same as a map [o, latent], its bias in the column of the constant channel."""
-        weight = self._on_norm(own, name)
+        weight = self._on_norm(layer, name)
         if not self._dense.biased:
             return weight
         zero = torch.zeros(weight.shape[0], dtype=torch.float64)
-        bias = own.get(f"self_attn.{name}.bias", zero)
+        bias = layer.get(f"self_attn.{name}.bias", zero)
         return torch.cat([weight, bias[:, None]], dim=1)
 
     def _gain(self, name: str) -> Tensor:

@@ -194,8 +194,8 @@ class Trainer:
         self.state.step = step + 1
         ids = self.setup.schedule.layer_ids
         layers = {
-            ids[layer]: LayerStep(own.means(self._losses), norms[layer])
-            for layer, own in sums.items()
+            ids[layer]: LayerStep(sums_of_layer.means(self._losses), norms[layer])
+            for layer, sums_of_layer in sums.items()
         }
         self._measured(
             StepDone(seconds=self._seconds, step=self.state.step, lr=rate, layers=layers)

@@ -42,8 +42,8 @@ def _floors(rows: Sequence[ItemRow], scoring: ScoringConfig) -> list[float]:
     try:
         best = [METRICS[rows[0].metric].chance] * len(rows)
         for answer in _constant_answers(rows):
-            found = [_score(row, answer, scoring) for row in rows]
-            best = max(best, found, key=math.fsum)
+            scores = [_score(row, answer, scoring) for row in rows]
+            best = max(best, scores, key=math.fsum)
     except EvalkitError:  # a metric of a package that is not here any more: nothing is known
         return [0.0] * len(rows)
     return best

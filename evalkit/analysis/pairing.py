@@ -26,8 +26,9 @@ def unclustered_notes(arms: Iterable[ArmEntry], items: Mapping[str, ItemRow]) ->
     lone = {item.task for item in items.values() if item.cluster == item.sample_id}
     cells: dict[str, list[str]] = {}
     for arm in arms:
-        if arm.imported is not None and (found := lone.intersection(arm.imported.unclustered)):
-            cells.setdefault(", ".join(sorted(found)), []).append(arm.name)
+        alone = lone.intersection(arm.imported.unclustered if arm.imported is not None else ())
+        if alone:
+            cells.setdefault(", ".join(sorted(alone)), []).append(arm.name)
     text = "each counts by itself, and intervals may be too narrow"
     return [
         f"imported without a word on which samples of {tasks} share a text: {text}:"

@@ -18,7 +18,7 @@ def import_(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help=f"{', '.join(IMPORTS.own)}, or the format of an installed package.",
+            help=f"{', '.join(IMPORTS.builtin)}, or the format of an installed package.",
         ),
     ],
     path: Annotated[Path, typer.Argument(help="Folder or file in that format.")],
@@ -49,7 +49,9 @@ def import_(
 
 
 def export(
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help=f"{', '.join(EXPORTS.own)}.")],
+    format_: Annotated[
+        str, typer.Argument(metavar="FORMAT", help=f"{', '.join(EXPORTS.builtin)}.")
+    ],
     directory: RunDir,
     out: Annotated[Path, typer.Option(help="Folder of the files; made if absent.")],
     arm: Annotated[str | None, typer.Option(help="Only this arm; default: all.")] = None,

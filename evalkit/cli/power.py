@@ -43,12 +43,12 @@ def power(
     if (directory is None) == (discordance is None):
         raise EvalkitError("give a pilot run directory or --discordance, one of them")
     if directory is not None:
-        spreads, counts, found, confidence = _pilot(directory, arm)
+        spreads, counts, pilot_margin, confidence = _pilot(directory, arm)
         counts = planned_counts(planned or (), counts)
         unknown = [task for task in counts if task not in spreads]
         if unknown:
             raise EvalkitError(f"--planned {unknown[0]}: not a task of the pilot")
-        margin = found if margin is None else margin
+        margin = pilot_margin if margin is None else margin
     else:
         counts = planned_counts(planned or (), {})
         if not counts:

@@ -98,15 +98,15 @@ class Registry(Generic[T]):
     Args:
         what: a record in messages, such as ``metric``.
         record: its type.
-        own: where ours are, ``module:object`` by name; a new one is one line.
+        builtin: where ours are, ``module:object`` by name; a new one is one line.
         group: of the entry points by which packages add more; None: they cannot.
     """
 
     def __init__(
-        self, what: str, record: type[T], own: Mapping[str, str], group: str | None = None
+        self, what: str, record: type[T], builtin: Mapping[str, str], group: str | None = None
     ) -> None:
         self.what, self.record, self.group = what, record, group
-        self.own = dict(own)
+        self.builtin = dict(builtin)
 
     @property
     def plugins(self) -> Mapping[str, Plugin]:
@@ -114,13 +114,13 @@ class Registry(Generic[T]):
         return {} if self.group is None else load_plugins(self.group)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self.own, *self.plugins]))
+        return iter(dict.fromkeys([*self.builtin, *self.plugins]))
 
     def __len__(self) -> int:
         return len(set(self))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.own or name in self.plugins
+        return name in self.builtin or name in self.plugins
 
     def __getitem__(self, name: str) -> T:
         """The record of a name.
@@ -131,10 +131,10 @@ class Registry(Generic[T]):
         """
         plugin = self.plugins.get(name)
         if plugin is None:
-            if name not in self.own:
+            if name not in self.builtin:
                 raise EvalkitError(f"unknown {self.what} {name}; {near(name, self)}")
             return self._own(name)
-        if name in self.own:
+        if name in self.builtin:
             raise EvalkitError(
                 f"{plugin.package}: adds the {self.what} {name}, which is one of evalkit's own:"
                 " uninstall it, or rename its entry point"
@@ -143,14 +143,14 @@ class Registry(Generic[T]):
 
     def usable(self) -> Iterator[T]:
         """Every record that can be had: ours, then those of packages without a fault."""
-        yield from map(self._own, self.own)
+        yield from map(self._own, self.builtin)
         for name in self.plugins:
-            if name not in self.own:
+            if name not in self.builtin:
                 with suppress(EvalkitError):
                     yield self[name]
 
     def _own(self, name: str) -> T:
-        module, _, attribute = self.own[name].partition(":")
+        module, _, attribute = self.builtin[name].partition(":")
         return self._checked(name, getattr(import_module(module), attribute), OURS)
 
     def _checked(self, name: str, value: object, package: str) -> T:

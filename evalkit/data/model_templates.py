@@ -59,10 +59,10 @@ def parse(source: str) -> dict[str, str]:
     raise EvalkitError(f"{MEMBER}: has no dictionary Templates")
 
 
-def _checked(found: object) -> dict[str, str]:
-    if not isinstance(found, dict) or not all(
+def _checked(templates: object) -> dict[str, str]:
+    if not isinstance(templates, dict) or not all(
         isinstance(name, str) and isinstance(text, str) and text.count(PLACE) == 1
-        for name, text in found.items()
+        for name, text in templates.items()
     ):
         raise EvalkitError(f"{MEMBER}: a template without {PLACE}, or of another form")
-    return found
+    return templates

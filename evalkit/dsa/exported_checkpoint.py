@@ -81,16 +81,16 @@ def exported_schedule(directory: Path) -> ReuseSchedule | None:
 
 def _hashes(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """sha256 of the bytes of some tensors; empty where there is no such tensor."""
-    found = dict.fromkeys(names, "")
+    hashes = dict.fromkeys(names, "")
     for path in sorted(directory.glob(_WEIGHTS)):
         try:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
                 header = json.loads(file.read(length))
-                for name in found.keys() & header.keys():
+                for name in hashes.keys() & header.keys():
                     start, end = header[name]["data_offsets"]
                     file.seek(8 + length + start)
-                    found[name] = hashlib.sha256(file.read(end - start)).hexdigest()
+                    hashes[name] = hashlib.sha256(file.read(end - start)).hexdigest()
         except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise IndexerFileError(f"{path}: not a safetensors file: {error}") from None
-    return found
+    return hashes

@@ -131,9 +131,9 @@ def _cell(row: Row | None, base: Row | None) -> str:
         return "–"
     if row.result is None:
         return f"{row.score:.3f}"
-    result, own = row.result, beside_baseline(row, base)
+    result, count = row.result, beside_baseline(row, base)
     interval = f"[{signed(result.low)}, {signed(result.high)}]"
-    return f"{row.score:.3f} {signed(result.delta)} {interval}{own}"
+    return f"{row.score:.3f} {signed(result.delta)} {interval}{count}"
 
 
 def latex(table: RetentionTable) -> str:
@@ -168,8 +168,8 @@ def _tex_cell(row: Row | None, base: Row | None) -> str:
         signed(value).replace("−", "-")
         for value in (row.result.low, row.result.high, row.result.delta)
     )
-    own = _tex(beside_baseline(row, base))
-    return rf"{row.score:.3f} & ${delta}$ {{\small $[{low}, {high}]${own}}}"
+    count = _tex(beside_baseline(row, base))
+    return rf"{row.score:.3f} & ${delta}$ {{\small $[{low}, {high}]${count}}}"
 
 
 def _tex(text: str) -> str:

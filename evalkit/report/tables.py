@@ -25,8 +25,8 @@ NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
 def summary(comparison: RunComparison) -> Grid:
     """One row per arm: the macro average against the baseline, the bounds, and the verdict."""
     base = _find(comparison, comparison.result.baseline, MACRO)
-    found = [(arm, _find(comparison, arm.name, MACRO)) for arm in comparison.arms]
-    shown = [(arm, row) for arm, row in found if row is not None]
+    macros = [(arm, _find(comparison, arm.name, MACRO)) for arm in comparison.arms]
+    shown = [(arm, row) for arm, row in macros if row is not None]
     bounds = any(not row.bound_is_interval for _, row in shown)
     rows = tuple(
         (

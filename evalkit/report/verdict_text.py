@@ -110,9 +110,9 @@ def _reach(comparison: RunComparison, judged: list[Row]) -> list[str]:
     return lines
 
 
-def _placed(comparison: RunComparison, some: list[Row]) -> list[tuple[Fraction, str]]:
+def _placed(comparison: RunComparison, rows: list[Row]) -> list[tuple[Fraction, str]]:
     """Retention and name of the arms whose schedule is known."""
-    shares = [(place(entry(comparison, row.arm)).retention, row.arm) for row in some]
+    shares = [(place(entry(comparison, row.arm)).retention, row.arm) for row in rows]
     return [(share, name) for share, name in shares if share is not None]
 
 

@@ -177,13 +177,13 @@ def _server_facts(server: JsonObject) -> JsonObject:
 
 def _budgets(run: RunRecord) -> JsonObject:
     """Answer budgets by task section, where there is one section of its kind and name."""
-    found: dict[str, JsonValue] = {}
+    budgets: dict[str, JsonValue] = {}
     sections = [as_object(section) for section in as_list(run.recipe.get("tasks"))]
     names = [f"{section.get('kind')} {section.get('name') or ''}".strip() for section in sections]
     for name, section in zip(names, sections, strict=True):
         if names.count(name) == 1:
-            found |= {f"{name}: {key}": section[key] for key in BUDGETS if key in section}
-    return found
+            budgets |= {f"{name}: {key}": section[key] for key in BUDGETS if key in section}
+    return budgets
 
 
 def _in_words(difference: Difference) -> str:

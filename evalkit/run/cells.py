@@ -84,11 +84,11 @@ def cells(todo: RunPlan) -> dict[str, JsonObject]:
 
     That is its section of the recipe, without the fields that only say which cells there are.
     """
-    found: dict[str, JsonObject] = {}
+    sections: dict[str, JsonObject] = {}
     for config in todo.config.tasks:
         section = config.model_dump(mode="json", exclude=set(TASKS.of(config).chooses))
-        found |= {task.name: section for task in build(config, todo.base_dir)}
-    return found
+        sections |= {task.name: section for task in build(config, todo.base_dir)}
+    return sections
 
 
 def changed_cells(before: RunRecord, todo: RunPlan, wanted: JsonObject) -> list[str]:

@@ -80,15 +80,15 @@ def excluded_ids(exclude: Sequence[str], items: Mapping[str, ItemRow]) -> tuple[
     Raises:
         EvalkitError: there is no such sample, or there are several.
     """
-    found = []
+    excluded = []
     for name in dict.fromkeys(exclude):
         ids = [name] if name in items else [i for i in items if i.endswith(f"/{name}")]
         if len(ids) != 1:
             several = f"it is the end of {len(ids)} ids, {ids[0]} among them" if ids else ""
             hint = several or "their ids are in items.jsonl"
             raise EvalkitError(f"compare.exclude: {name!r} is no sample of this run: {hint}")
-        found.append(ids[0])
-    return tuple(found)
+        excluded.append(ids[0])
+    return tuple(excluded)
 
 
 def _without(current: CurrentScores, excluded: Collection[str]) -> CurrentScores:

@@ -133,8 +133,8 @@ def strict_retrieval(language: str) -> Callable[[str, str], float]:
     return scorer
 
 
-def _among(gold: str, found: Iterable[str]) -> float:
-    distinct = set(found)
+def _among(gold: str, candidates: Iterable[str]) -> float:
+    distinct = set(candidates)
     return 1.0 / len(distinct) if gold in distinct else 0.0
 
 

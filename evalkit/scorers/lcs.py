@@ -126,7 +126,7 @@ def _growth(row: Row, columns: Columns, state: int) -> list[int]:
 
 
 def _back(
-    row: Row, columns: Columns, rows: list[int], first: int, allowed: int, found: list[int]
+    row: Row, columns: Columns, rows: list[int], first: int, allowed: int, matches: list[int]
 ) -> int:
     """Walk back through some rows in all column sentences at once.
 
@@ -143,7 +143,7 @@ def _back(
         others = candidates & less
         matched = (candidates ^ others) & mask
         allowed = full ^ ((less ^ others) & full) ^ matched
-        found[first + i] = matched
+        matches[first + i] = matched
         if not allowed:
             break
     return allowed

@@ -43,7 +43,7 @@ def arm_decisions(
     repeat = arms.get(options.repeat) if options.repeat is not None else None
     drift = {} if repeat is None else _drift(base, repeat, options)
     floors = _nothing_to_lose(base, options)
-    found: dict[tuple[str, str], Decision] = {}
+    decisions: dict[tuple[str, str], Decision] = {}
     for name, arm in arms.items():
         if arm is repeat:
             continue
@@ -61,8 +61,8 @@ def arm_decisions(
             doubt = options.withheld.get(name) or options.withheld.get(base.name)
             if doubt is not None:
                 decision = decision.withheld(doubt)
-            found[name, scope.name] = decision
-    return _families(found) if options.family == "all" else found
+            decisions[name, scope.name] = decision
+    return _families(decisions) if options.family == "all" else decisions
 
 
 def _same_margin(scope: Scope, decision: Decision, options: Options) -> bool:
@@ -75,21 +75,21 @@ def _decision(scope: Scope, drift: tuple[float, bool] | None, options: Options) 
     if drift is not None:
         ends = (_test(scope, row, options) for row in (WORST_TO_REPEAT, BEST_TO_REPEAT))
         repeat = Repeat(Views(*ends), *drift)
-    found = decide(
+    decision = decide(
         Views(_test(scope, WORST, options), _test(scope, BEST, options)),
         margin,
         alpha=alpha,
         unusable=scope.unusable if scope.unusable.arm + scope.unusable.baseline else None,
         repeat=repeat,
     )
-    if found.verdict is Verdict.UNDECIDED and scope.whole:
+    if decision.verdict is Verdict.UNDECIDED and scope.whole:
         level = END * alpha if scope.drawn else alpha
         wanted = what_decides(scope.parts, WORST, margin, level)
-        found = replace(found, reasons=(*found.reasons, *wanted))
+        decision = replace(decision, reasons=(*decision.reasons, *wanted))
     if options.rare_losses_excluded and not is_right_wrong(scope.parts, WORST):
         excluded = RareLossesExcluded(options.rare_losses_excluded)
-        found = replace(found, reasons=(*found.reasons, excluded))
-    return found
+        decision = replace(decision, reasons=(*decision.reasons, excluded))
+    return decision
 
 
 def _test(scope: Scope, row: int, options: Options) -> OneSidedTest:
@@ -117,13 +117,13 @@ def _without_headroom(
     return replace(decision, reasons=(*decision.reasons, reason))
 
 
-def _families(found: Mapping[tuple[str, str], Decision]) -> dict[tuple[str, str], Decision]:
+def _families(decisions: Mapping[tuple[str, str], Decision]) -> dict[tuple[str, str], Decision]:
     """Decisions of all arms on a task held together."""
     together: dict[tuple[str, str], Decision] = {}
-    for task in dict.fromkeys(task for _, task in found):
-        keys = [key for key in found if key[1] == task]
-        together |= zip(keys, as_family([found[key] for key in keys]), strict=True)
-    return {key: together[key] for key in found}
+    for task in dict.fromkeys(task for _, task in decisions):
+        keys = [key for key in decisions if key[1] == task]
+        together |= zip(keys, as_family([decisions[key] for key in keys]), strict=True)
+    return {key: together[key] for key in decisions}
 
 
 def _drift(base: Table, repeat: Table, options: Options) -> dict[str, tuple[float, bool]]:
@@ -150,7 +150,7 @@ def _nothing_to_lose(base: Table, options: Options) -> dict[str, NothingToLose |
 
     Where only answers that are no evidence keep it from that, they are the reason.
     """
-    found: dict[str, NothingToLose | Unusable] = {}
+    reasons: dict[str, NothingToLose | Unusable] = {}
     for task in np.unique(base.tasks).tolist():
         here = base.tasks == task
         floor = [options.floors.get(i, 0.0) for i in base.ids[here].tolist()]
@@ -167,5 +167,5 @@ def _nothing_to_lose(base: Table, options: Options) -> dict[str, NothingToLose |
             for end in (0.0, 1.0)
         )
         if worst is not None:
-            found[task] = worst if best is not None else Unusable(0, int(unusable.sum()))
-    return found
+            reasons[task] = worst if best is not None else Unusable(0, int(unusable.sum()))
+    return reasons

@@ -70,11 +70,11 @@ def paired_arms(
     matrix = score_matrix(scores)
     if not 0 <= baseline < len(matrix):
         raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    found = chosen.arms(PairedScores(matrix, baseline, design, options))
+    results = chosen.arms(PairedScores(matrix, baseline, design, options))
     if design.spanning:
-        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in found.overall)
-        return replace(found, overall=overall)
-    return found
+        overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in results.overall)
+        return replace(results, overall=overall)
+    return results
 
 
 def table_method(arm: int, parts: Sequence[Stratum]) -> str:

@@ -63,12 +63,12 @@ class ScoreTest:
     """The score test (`evalkit.stats.score_interval`).
 
     Attributes:
-        found: moments of the strata that have a spread; None where none has.
+        moments: those of the strata that have a spread; None where none has.
         center: the estimate.
         slack: share of the strata without a spread, which may lie anywhere in [-1, 1].
     """
 
-    found: Moments | None
+    moments: Moments | None
     center: float
     slack: float
 
@@ -79,18 +79,18 @@ class ScoreTest:
 
     def mirrored(self) -> ScoreTest:
         """The same for the opposite difference."""
-        found = None if self.found is None else self.found.mirrored()
-        return ScoreTest(found, -self.center, self.slack)
+        moments = None if self.moments is None else self.moments.mirrored()
+        return ScoreTest(moments, -self.center, self.slack)
 
     def p(self, null: float) -> float:
         """One-sided p-value against a difference of at most `null`."""
-        return 1.0 if self.found is None else score_tail(self.found, null + self.slack)
+        return 1.0 if self.moments is None else score_tail(self.moments, null + self.slack)
 
     def lower(self, alpha: float) -> float:
         """Lower bound of the difference at one-sided level alpha."""
-        if self.found is None:
+        if self.moments is None:
             return -1.0
-        return max(-1.0, score_lower(self.found, 1.0 - 2.0 * alpha) - self.slack)
+        return max(-1.0, score_lower(self.moments, 1.0 - 2.0 * alpha) - self.slack)
 
 
 def valid_test(parts: Sequence[Stratum], arm: int) -> ValidTest:

@@ -92,8 +92,8 @@ def _solve(p: Callable[[float], float], alpha: float) -> float:
     """The factor above 1 at which a decreasing p-value, above alpha at 1, comes down to it."""
     most = math.log(2.0 * MOST_GROWTH)
     # mirrored, so that the solver's increasing p-value is this one
-    found = solve_p(lambda x: p(math.exp(-x)), alpha, -most, 0.0, -math.log(2.0), 1.0)
-    return math.exp(-found)
+    exponent = solve_p(lambda x: p(math.exp(-x)), alpha, -most, 0.0, -math.log(2.0), 1.0)
+    return math.exp(-exponent)
 
 
 def _coarse(test: BoundedUnits) -> BoundedUnits:

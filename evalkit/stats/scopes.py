@@ -99,13 +99,13 @@ def scopes(
 def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
     """Samples up to the first of each task that some arm was not asked."""
     asked = [set(table.ids.tolist()) for table in tables]
-    found = []
+    drawn = []
     for order in drawing.order.values():
         for name in order:
             if any(name not in ids for ids in asked):
                 break
-            found.append(name)
-    return found
+            drawn.append(name)
+    return drawn
 
 
 def _drawn(
@@ -117,7 +117,7 @@ def _drawn(
     """
     ids, tasks, clusters = samples
     place = {name: k for k, name in enumerate(ids.tolist())}
-    found = {}
+    by_task = {}
     for task in np.unique(tasks).tolist():
         if task in drawing.order:
             order, labels = drawing.order[task], drawing.clusters[task]
@@ -126,8 +126,8 @@ def _drawn(
             here = here[np.argsort(clusters[here], kind="stable")]
             order, labels = ids[here].tolist(), clusters[here].tolist()
         rows = [place[name] for name in order if name in place]
-        found[task] = tuple(DrawnTask(row[rows], len(order), labels) for row in differences)
-    return found
+        by_task[task] = tuple(DrawnTask(row[rows], len(order), labels) for row in differences)
+    return by_task
 
 
 def _weighted(differences: Floats, tasks: Strings, clusters: Strings) -> Stratum:

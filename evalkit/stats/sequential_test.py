@@ -163,23 +163,23 @@ class SequentialTest:
         if self.known:
             return 0.0 if self.mean > null else 1.0
         looks = max(task.p(null, self.question, LOOKS * self.alpha) for task in self.tasks)
-        found = min(1.0, looks / LOOKS)
+        p = min(1.0, looks / LOOKS)
         if self.end is not None:
-            found = min(found, self.end.p(null) / END)
-        if found > self.alpha and len(self.tasks) > 1 and self._mean_of_ends(self.alpha) > null:
-            found = self.alpha
-        return found
+            p = min(p, self.end.p(null) / END)
+        if p > self.alpha and len(self.tasks) > 1 and self._mean_of_ends(self.alpha) > null:
+            p = self.alpha
+        return p
 
     def lower(self, alpha: float) -> float:
         """Lower bound of the difference, wrong with probability alpha at most: the best rule's."""
         if self.known:
             return self.mean
-        found = [min(task.lower(self.question, LOOKS * alpha) for task in self.tasks)]
+        bounds = [min(task.lower(self.question, LOOKS * alpha) for task in self.tasks)]
         if self.end is not None:
-            found.append(self.end.lower(END * alpha))
+            bounds.append(self.end.lower(END * alpha))
         if len(self.tasks) > 1:
-            found.append(self._mean_of_ends(alpha))
-        return max(found)
+            bounds.append(self._mean_of_ends(alpha))
+        return max(bounds)
 
     def _mean_of_ends(self, alpha: float) -> float:
         """Mean of the tasks' ends, each wrong with chance ENDS alpha / K."""

@@ -106,7 +106,7 @@ class ServerCheck:
             probe=by_name(data, "probe", text),
             servers=tuple(map(as_object, as_list(data.get("servers")))),
             did_nothing=next(
-                (text(found, "text") for found in findings if found.get("did_nothing")), ""
+                (text(finding, "text") for finding in findings if finding.get("did_nothing")), ""
             ),
         )
 

@@ -33,21 +33,21 @@ def longbench(
     name = cell(base, bin_of(length) if e and length is not None else None)
     count = official_count(base, bin_of(length or 0) if e else None)
     row.predictions.expected.setdefault(name, count)
-    made = prediction(name, row, answer, row.texts("answers"), facts.metric, key, meta)
-    return shared(made, row, None if length is None else f"length {length}")
+    record = prediction(name, row, answer, row.texts("answers"), facts.metric, key, meta)
+    return shared(record, row, None if length is None else f"length {length}")
 
 
-def shared(made: Prediction, row: FieldReader, otherwise: str | None = None) -> Prediction:
+def shared(prediction: Prediction, row: FieldReader, otherwise: str | None = None) -> Prediction:
     """With the unit that its text makes of it, where the record holds the text.
 
     Args:
-        made: a prediction of a cell in which several questions may be about one text.
+        prediction: of a cell in which several questions may be about one text.
         row: its record.
         otherwise: the unit where the record holds no text.
     """
     text = row.data.get("context")
     unit = context_label(text) if isinstance(text, str) and text else otherwise
-    return replace(made, cluster=unit, may_share=True)
+    return replace(prediction, cluster=unit, may_share=True)
 
 
 def ruler_metric(task: str) -> str:

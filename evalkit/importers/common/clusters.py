@@ -42,16 +42,16 @@ def pinned_records(task: str) -> list[records.Record]:
     path, match = pinned_file("longbench"), _LONGBENCH.fullmatch(task)
     if path is None or match is None:
         return []
-    found = records.load(path, match["task"] or match["e"], e=bool(match["e"])).records
-    return [r for _, r in found if not match["bin"] or bin_of(r.length) == match["bin"]]
+    pinned = records.load(path, match["task"] or match["e"], e=bool(match["e"])).records
+    return [r for _, r in pinned if not match["bin"] or bin_of(r.length) == match["bin"]]
 
 
 def _longbench(position: str, prediction: Prediction) -> str | None:
     """The record at the position of the pinned file, if its answers are those of the sample."""
-    found = pinned_records(prediction.task)
-    if not position.isdigit() or int(position) >= len(found):
+    pinned = pinned_records(prediction.task)
+    if not position.isdigit() or int(position) >= len(pinned):
         return None
-    record = found[int(position)]
+    record = pinned[int(position)]
     return context_label(record.context) if record.answers == prediction.references else None
 
 

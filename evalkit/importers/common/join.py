@@ -121,14 +121,14 @@ def _left(joining: _Joining, samples: Mapping[str, Question], predictions: Predi
     for i, line in joining.lines.items():
         if i in joining.placed:
             continue
-        own, question = joining.own_place(i), Question.of(line)
+        place, question = joining.own_place(i), Question.of(line)
         first = next((taken[s] for s in taken if s in samples and samples[s].agrees(question)), -1)
-        in_order = not joining.moved and own not in samples
+        in_order = not joining.moved and place not in samples
         if first >= 0 and not in_order:
             _note_repeat(line, joining.lines[first], predictions)
-        elif own not in taken:
-            joining.place(i, own)
-            taken[own] = i
+        elif place not in taken:
+            joining.place(i, place)
+            taken[place] = i
         else:
             number += 1
             joining.place(i, joining.own_place(number))

@@ -150,8 +150,8 @@ def ruler_by_length(comparison: RunComparison) -> Figure | None:
         rows = [r for r in result.rows if r.arm == arm.name and r.task != MACRO]
         summary = aggregate({r.task: r.score for r in rows if r.score is not None})
         if summary:
-            own = any(has_own(row, base.get(row.task)) for row in rows)
-            name = f"{arm.name} (fewer samples)" if own else arm.name
+            fewer = any(has_own(row, base.get(row.task)) for row in rows)
+            name = f"{arm.name} (fewer samples)" if fewer else arm.name
             curves[name] = {row.length: row.score for row in summary.lengths}
     lengths = sorted({length for curve in curves.values() for length in curve})
     if len(lengths) < 2:

@@ -48,10 +48,10 @@ class NeedleDraft:
         gap = (100 - self.depth) / len(self.asked)
         depths = [self.depth + i * gap for i in range(len(self.asked))]
         placed = [(place(d, units), NEEDLE.format(key=k, value=v)) for k, v, d in self.others]
-        own = [place(depth, units) for depth in depths]
+        places = [place(depth, units) for depth in depths]
         placed += [
             (at, NEEDLE.format(key=key, value=value))
-            for at, (key, value) in zip(own, self.asked, strict=True)
+            for at, (key, value) in zip(places, self.asked, strict=True)
         ]
         text = self.haystack.take(units)
         for at, needle in sorted(placed, key=lambda pair: pair[0], reverse=True):
@@ -67,7 +67,7 @@ class NeedleDraft:
                 "question": question,
                 "keys": keys,
                 "depth": self.depth,
-                "depths": [round(100 * own[i] / units, 1) for i in self.order],
+                "depths": [round(100 * places[i] / units, 1) for i in self.order],
                 "units": units,
             },
         )

@@ -93,14 +93,14 @@ class NeedleTask:
         source = partial(rng, self.name, config.seed, index)
         keys = pairs(self.adjectives, self.nouns, source("keys"))
         values = self._values(source("values"))
-        own = [(next(keys), next(values)) for _ in range(config.needles)]
+        needles = [(next(keys), next(values)) for _ in range(config.needles)]
         depths = source("other depths")
-        others = tuple((*pair, 100 * depths.random()) for pair in own[config.asked :])
+        others = tuple((*pair, 100 * depths.random()) for pair in needles[config.asked :])
         fine = config.unit == "characters" or self.length <= FINE
         return NeedleDraft(
             grid=Grid(1, 1 if fine else self.length // FINE),
-            haystack=self._haystack(number, own),
-            asked=tuple(own[: config.asked]),
+            haystack=self._haystack(number, needles),
+            asked=tuple(needles[: config.asked]),
             others=others,
             depth=percents[index % len(percents)],
             order=tuple(source("question").sample(range(config.asked), config.asked)),
@@ -134,13 +134,13 @@ class NeedleTask:
             return uuids(source)
         return numbers(self.config.value_digits, source)
 
-    def _haystack(self, number: int, own: list[tuple[str, str]]) -> haystacks.Haystack:
+    def _haystack(self, number: int, needles: list[tuple[str, str]]) -> haystacks.Haystack:
         """Haystack `number`; sentences about a key or with a value of the sample are left out."""
         source = partial(rng, self.name, self.config.seed, f"haystack {number}")
         if self.config.haystack == "filler":
             return haystacks.filler(source("units"))
         if self.config.haystack == "needles":
-            taken = {text for pair in own for text in pair}
+            taken = {text for pair in needles for text in pair}
             keys = pairs(self.adjectives, self.nouns, source("keys"))
             values = self._values(source("values"))
             lines = (

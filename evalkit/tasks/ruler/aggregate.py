@@ -76,10 +76,10 @@ def aggregate(scores: Mapping[str, float]) -> Aggregate | None:
     rows = tuple(
         LengthScore(
             length,
-            sum(found.values()) / len(found),
-            tuple(name for name in NAMES if name not in found),
+            sum(by_task.values()) / len(by_task),
+            tuple(name for name in NAMES if name not in by_task),
         )
-        for length, found in sorted(cells.items())
+        for length, by_task in sorted(cells.items())
     )
     values = [row.score for row in rows]
     reached = [row.length for row in rows if _reaches(row.score)]

@@ -33,7 +33,7 @@ class Niah:
         per_key = int(args["num_needle_v"])
         self._values = {key: list(islice(values, per_key)) for key in islice(keys, count)}
         self._asked = cell.rng(index, "asked").sample(list(self._values), asked)
-        self._needles = [(key, value) for key, own in self._values.items() for value in own]
+        self._needles = [(key, value) for key, of_key in self._values.items() for value in of_key]
         cell.rng(index, "order").shuffle(self._needles)
         self._line = NEEDLE.format(kind=self._kind, key="{}", value="{}").format
         others = map(self._line, keys, values)
@@ -56,7 +56,7 @@ class Niah:
         asked = [(key, value) for key in self._asked for value in self._values[key]]
         references = tuple(value for _, value in asked)
         where = dict(zip(self._needles, depths, strict=True))
-        own = [round(where[needle], 1) for needle in asked]
+        asked_depths = [round(where[needle], 1) for needle in asked]
         template, prefix = self._cell.spec.template, self._cell.spec.answer_prefix
         fields = {"type_needle_v": self._kind, "query": listed(self._asked)}
         if len(references) == 1:
@@ -70,8 +70,8 @@ class Niah:
             meta={
                 "question": template.rpartition("{context}")[2].strip().format(**fields),
                 "keys": self._asked,
-                "depth": own[0],
-                "depths": own,
+                "depth": asked_depths[0],
+                "depths": asked_depths,
                 "units": units,
             },
         )
