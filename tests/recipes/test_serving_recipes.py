@@ -40,6 +40,7 @@ def test_layers_of_released_models():
     assert found["deepseek-ai/DeepSeek-V4-Flash"].layer_ids == tuple(range(2, 43, 2))
     assert found["zai-org/GLM-5.2"].native.full_layer_ids[:5] == (0, 1, 2, 6, 10)
     assert len(found["zai-org/GLM-5.2"].native.full_layers) == 21
+    assert found["zai-org/GLM-5.3"] == found["zai-org/GLM-5.2"]
     # The fields beside it say the same.
     config = known_config("zai-org/GLM-5.2")
     rule = from_freq(78, config["index_topk_freq"], engine="sglang", offset=3)
