@@ -12,7 +12,7 @@ from evalkit.core.types import Renderer
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.run.plan import RunPlan, changes
 from evalkit.tasks.base import Task, samples
-from evalkit.tasks.registry import TASKS, build
+from evalkit.tasks.registry import TASKS, build, content
 
 LONGEST = 2**24
 """No length is tried beyond this one."""
@@ -86,7 +86,9 @@ def cells(todo: RunPlan) -> dict[str, JsonObject]:
     """
     sections: dict[str, JsonObject] = {}
     for config in todo.config.tasks:
-        section = config.model_dump(mode="json", exclude=set(TASKS.of(config).chooses))
+        chooses = TASKS.of(config).chooses
+        whole = content(config, todo.base_dir)
+        section = {key: value for key, value in whole.items() if key not in chooses}
         sections |= {task.name: section for task in build(config, todo.base_dir)}
     return sections
 

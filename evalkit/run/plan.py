@@ -23,7 +23,7 @@ from evalkit.dsa.indexer_metadata import (
 )
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.tasks.base import Task
-from evalkit.tasks.registry import TASKS, build_all
+from evalkit.tasks.registry import TASKS, build_all, content
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ def identity(todo: RunPlan) -> JsonObject:
     """What decides the answers: the recipe without throughput, scoring, comparison and secrets."""
     recipe = todo.config.model_dump(mode="json", exclude={"compare", "scoring", "bench"})
     throughput = ENGINES.of(todo.config.engine).throughput
+    recipe["tasks"] = [content(task, todo.base_dir) for task in todo.config.tasks]
     recipe["engine"] = {k: v for k, v in recipe["engine"].items() if k not in throughput}
     del recipe["model"]
     for arm in recipe["arms"]:

@@ -12,6 +12,7 @@ from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.kinds import Kinds
 from evalkit.core.plugins import running
 from evalkit.core.recipe import Strict
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.base import Task, TaskKind
 
 TASKS: Kinds[TaskKind[Any]] = Kinds(
@@ -25,6 +26,7 @@ TASKS: Kinds[TaskKind[Any]] = Kinds(
         "needle_kamradt": "evalkit.tasks.needle.kamradt:KIND",
         "graphwalk": "evalkit.tasks.graphwalk:KIND",
         "coreference": "evalkit.tasks.coreference:KIND",
+        "records": "evalkit.tasks.records:KIND",
     },
     "evalkit.tasks",
 )
@@ -80,17 +82,36 @@ def build_all(configs: Sequence[Strict], base_dir: Path) -> list[Task]:
     """The tasks of a recipe, section by section.
 
     Raises:
-        EvalkitError: as `build`, or two cells have one name.
+        EvalkitError: as `build`, two cells have one name, or one has the name of a benchmark that
+            it is not.
     """
-    tasks = [task for config in configs for task in build(config, base_dir)]
-    seen: set[str] = set()
-    for task in tasks:
-        if task.name in seen:
-            raise EvalkitError(
-                f"two cells are named {task.name}; list the task once, or name the section apart"
-            )
-        seen.add(task.name)
-    return tasks
+    tasks: dict[str, Task] = {}
+    for config in configs:
+        for task in build(config, base_dir):
+            if task.name in tasks:
+                raise EvalkitError(
+                    f"two cells are named {task.name}; list the task once, or name the section"
+                    " apart"
+                )
+            _refuse_borrowed_name(task.name, TASKS.of(config).name)
+            tasks[task.name] = task
+    return list(tasks.values())
+
+
+def _refuse_borrowed_name(cell: str, kind: str) -> None:
+    """Tables would put the cell into the column of a benchmark of ours."""
+    for name in TASKS.own:
+        if name != kind and TASKS[name].column(cell) is not None:
+            raise EvalkitError(f"{cell} is the name of a cell of {name}: name the section apart")
+
+
+def content(config: Strict, base_dir: Path) -> JsonObject:
+    """A section by what decides its samples: files by their content, not by where they lie.
+
+    Raises:
+        EvalkitError: a file cannot be read.
+    """
+    return {**config.model_dump(mode="json"), **TASKS.of(config).contents(config, base_dir)}
 
 
 def describe() -> list[Described]:
