@@ -85,6 +85,8 @@ class TaskKind(Kind[C]):
         chooses: fields of a section that only say which cells there are: a run may change them.
         summaries: what the benchmark itself reports beside the mean of a cell.
         dataset: of a cell, for model cards; None: it is generated.
+        reads: whether its samples are texts that an engine reads (`Sample.scored_from`), instead of
+            questions that it answers.
     """
 
     build: Callable[[C, Path], Sequence[Task]]
@@ -93,6 +95,7 @@ class TaskKind(Kind[C]):
     chooses: tuple[str, ...] = ()
     summaries: Callable[[Scored], Sequence[Summary]] = lambda _: ()
     dataset: Callable[[str], Dataset] | None = None
+    reads: bool = False
 
     def column(self, cell: str) -> str | None:
         """Column of a report that a cell belongs to; None for a cell of another kind."""

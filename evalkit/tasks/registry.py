@@ -25,6 +25,7 @@ TASKS: Kinds[TaskKind[Any]] = Kinds(
         "needle_kamradt": "evalkit.tasks.needle.kamradt:KIND",
         "graphwalk": "evalkit.tasks.graphwalk:KIND",
         "coreference": "evalkit.tasks.coreference:KIND",
+        "perplexity": "evalkit.tasks.perplexity:KIND",
     },
     "evalkit.tasks",
 )
