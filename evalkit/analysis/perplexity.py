@@ -20,7 +20,8 @@ import numpy as np
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, RunRecord, SampleRow
-from evalkit.core.records.likelihood import PERPLEXITY, Likelihood
+from evalkit.core.records.likelihood import Likelihood
+from evalkit.core.types import PERPLEXITY
 from evalkit.dsa.json_types import JsonObject, as_object
 from evalkit.stats.comparison import BASELINE, REPEAT
 from evalkit.stats.inputs import Floats

@@ -10,6 +10,9 @@ from typing import ClassVar, Protocol
 
 from evalkit.dsa.json_types import JsonObject
 
+PERPLEXITY = "perplexity"
+"""Metric of samples that are read instead of answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Followup:

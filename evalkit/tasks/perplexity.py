@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
-from evalkit.core.records.likelihood import PERPLEXITY
-from evalkit.core.types import Renderer, Sample
+from evalkit.core.types import PERPLEXITY, Renderer, Sample
 from evalkit.data.essays import essays
 from evalkit.tasks.base import TaskKind
 

@@ -124,6 +124,13 @@ def test_only_read_is_resumed_compared_and_reported(recipe, tmp_path, capsys):
     assert json.loads((out / "public" / "evidence.json").read_text())["perplexity"]
 
 
+def test_what_is_read_is_read_to_the_end_where_arms_stop_early(recipe, tmp_path):
+    out = tmp_path / "run"
+    assert evalkit("run", recipe(ANSWERED + READ), "--out", out, "--until-decided") == 0
+    rows = compared(out)["perplexity"]
+    assert [row["documents"] for row in rows] == [3, 3, 3, 3]
+
+
 def test_an_engine_that_cannot_says_so(recipe, tmp_path, capsys):
     path = recipe(ANSWERED + READ, engine='kind = "oracle"')
     assert evalkit("run", path, "--out", tmp_path / "run") == 2

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 from evalkit.core.errors import EvalkitError
 
-PERPLEXITY = "perplexity"
-"""Metric of samples that are read instead of answered."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likelihood:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
 from evalkit.core.json_fields import BadField, kind, optional_fields
-from evalkit.core.records.likelihood import PERPLEXITY
+from evalkit.core.types import PERPLEXITY
 from evalkit.dsa.json_types import JsonObject, JsonValue
 
 
