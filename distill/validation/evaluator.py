@@ -81,7 +81,7 @@ class HeldOutEvaluator:
         size = setup.config.train.micro_batch
         batches = setup.data.splits["held_out"].batches(size, accelerator.device)
         mine = batches[accelerator.process_index :: accelerator.num_processes]
-        with accelerator.autocast():
+        with accelerator.autocast(), setup.plan.original(setup.model):
             self._reference = reference(setup.model, setup.native, mine)
         self._counts: Tensor | None = None
 

@@ -112,9 +112,9 @@ def _evaluate_batch(
     batch = reference.batches[number]
     prompts = plan.prompt_lengths(batch, batch.own_draws)
     groups = plan.query_groups(batch, batch.own_draws, prompts)
-    teachers = teachers_of_batch(
-        model, batch, groups, plan.assignment, _kinds_shown(model, plan.kind)
-    )
+    kinds = _kinds_shown(model, plan.kind)
+    with plan.original(model):
+        teachers = teachers_of_batch(model, batch, groups, plan.assignment, kinds)
 
     def visit(layer: int, call: IndexerCall) -> None:
         if layer in students.modules:

@@ -11,6 +11,7 @@ from evalkit.analysis.options import comparison_options
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
 from evalkit.analysis.parity import parity_lines
+from evalkit.analysis.perplexity import PerplexityRow, perplexities, read_cells
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_object
@@ -55,7 +56,7 @@ class RunComparison:
     Attributes:
         result: rows of the statistics.
         arms: run.json entries, in order.
-        tasks: run.json task entries, in order.
+        tasks: run.json task entries, in order, without those whose texts are read.
         metrics: metric per task.
         flags: per arm, counts of error, empty and length.
         failures: per arm with failed answers, the commonest reason.
@@ -69,6 +70,7 @@ class RunComparison:
         until_decided: how `evalkit run --until-decided` drew the samples, or None.
         remarks: what must be known of the scores, one line each.
         excluded: samples left out by hand.
+        perplexity: of the cells whose texts are read.
     """
 
     result: Comparison
@@ -87,6 +89,7 @@ class RunComparison:
     until_decided: StoppingRecord | None = None
     remarks: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    perplexity: tuple[PerplexityRow, ...] = ()
 
 
 def compare_run(
@@ -105,25 +108,29 @@ def compare_run(
     """
     run, settings = store.read_run(), settings or settings_of(store)
     baseline = _baseline(store, run, baseline or settings.baseline)
-    items = store.read_items()
-    if not items:
+    every = store.read_items()
+    if not every:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    excluded = _excluded(run, settings, items)
+    excluded = _excluded(run, settings, every)
     current = current_scores(store, exclude=settings.exclude)
-    planned = run.planned - len(excluded)
     answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
+    read = read_cells(run, every)
+    tasks = tuple(task for task in run.tasks if task.name not in read)
+    items = {i: item for i, item in every.items() if not item.is_read}
+    planned = sum(task.samples for task in tasks) - sum(i in items for i in excluded)
     scores = {name: arm.scores for name, arm in current.items()}
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
-    if baseline not in scored:
+    if baseline not in scored and tasks:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    pairs = paired(scored, baseline)
     options = comparison_options(run, items, settings, baseline)
+    pairs = paired(scored, baseline) if scored else {}
+    nothing = Comparison((), baseline, options.signature())
     return RunComparison(
-        result=compare(pairs, baseline, options),
+        result=compare(pairs, baseline, options) if pairs else nothing,
         arms=run.arms,
-        tasks=run.tasks,
-        metrics={item.task: item.metric for item in items.values()},
+        tasks=tasks,
+        metrics={item.task: item.metric for item in every.values()},
         flags={n: Counter(f for row in r.values() for f in row.flags) for n, r in scores.items()},
         failures=_failures(answers),
         unfinished={n: (len(r), planned) for n, r in scores.items() if len(r) != planned},
@@ -132,7 +139,7 @@ def compare_run(
         scored=scored,
         summaries=_titled(
             summaries(
-                {baseline: scored[baseline], **scored},
+                {baseline: scored[baseline], **scored} if scored else {},
                 items,
                 lambda tasks: _part(scored, baseline, options, tasks),
             ),
@@ -143,10 +150,13 @@ def compare_run(
         until_decided=run.until_decided,
         remarks=(
             *score_notes(current),
-            *unpaired_notes(scored, baseline),
+            *(unpaired_notes(scored, baseline) if scored else ()),
             *unclustered_notes(run.arms, items),
         ),
         excluded=excluded,
+        perplexity=perplexities(
+            answers, every, baseline, repeat=options.repeat, confidence=settings.confidence
+        ),
     )
 
 
@@ -322,5 +332,6 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         flags=comparison.flags,
         summaries={summary.name: summary.data for summary in comparison.summaries},
         rows=comparison_rows(comparison),
+        perplexity=tuple(row.json() for row in comparison.perplexity),
     )
     write_object(store.path / "compare.json", record.json())

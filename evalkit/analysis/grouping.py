@@ -46,7 +46,8 @@ def benchmarks(comparison: RunComparison) -> dict[str, list[str]]:
 
 def by_benchmark(comparison: RunComparison) -> dict[str, Comparison]:
     """A comparison for every benchmark that the baseline has."""
-    has = set(comparison.scored[comparison.result.baseline].tasks)
+    baseline = comparison.scored.get(comparison.result.baseline)
+    has = set(() if baseline is None else baseline.tasks)
     return {
         name: compare_part(comparison, tasks)
         for name, tasks in benchmarks(comparison).items()

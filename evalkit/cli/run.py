@@ -150,4 +150,6 @@ def _compare(
     for path in heatmap_sheet.write(store, names, comparison.result.baseline):
         if path.suffix == ".png":
             console.print(f"heat map: {path}", style="dim", highlight=False)
-    return [name for name, scores in comparison.scored.items() if all(scores.unusable)]
+    silent = [name for name, scores in comparison.scored.items() if all(scores.unusable)]
+    unread = [row.arm for row in comparison.perplexity if row.failed and not row.documents]
+    return list(dict.fromkeys([*silent, *unread]))

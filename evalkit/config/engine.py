@@ -26,6 +26,7 @@ class EngineKind(Kind[C]):
         turn_samples: how many samples one arm answers before the next has its turn; None: a block.
         prefix_in_user_turn: whether an answer prefix ends the user's turn, instead of beginning the
             assistant's.
+        likelihoods: whether it gives the log-probabilities of a text (`Sample.scored_from`).
         check_arms: raises ValueError for arms that do not go with the section.
     """
 
@@ -34,6 +35,7 @@ class EngineKind(Kind[C]):
     servers: bool = False
     turn_samples: Callable[[C], int] | None = None
     prefix_in_user_turn: Callable[[C], bool] = lambda _: False
+    likelihoods: bool = False
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 

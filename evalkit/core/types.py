@@ -10,6 +10,9 @@ from typing import ClassVar, Protocol
 
 from evalkit.dsa.json_types import JsonObject
 
+PERPLEXITY = "perplexity"
+"""Metric of samples that are read instead of answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Followup:
@@ -50,6 +53,8 @@ class Sample:
         chat: False exempts the sample from the chat template whatever the recipe says.
         meta: what the report wants to know (length, depth, question ...); JSON values only.
         followup: a second call whose answer is scored instead, or None.
+        scored_from: where it is not 0, nothing is generated: the text is read, and its tokens from
+            this one on (0-based) are scored by their log-probabilities.
     """
 
     id: str
@@ -64,6 +69,7 @@ class Sample:
     chat: bool = True
     meta: JsonObject = field(default_factory=dict)
     followup: Followup | None = None
+    scored_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,9 @@ class Prompt:
 
     @property
     def max_new_tokens(self) -> int:
-        """The most that may be generated: reasoning and answer."""
+        """The most that may be generated: reasoning and answer; nothing of a text that is read."""
+        if self.sample.scored_from:
+            return 0
         return self.reasoning_tokens + self.sample.max_new_tokens
 
 
@@ -103,7 +111,8 @@ class Completion:
 
     Attributes:
         sample_id: the sample answered.
-        text: raw completion, special tokens removed, stop strings cut.
+        text: raw completion, special tokens removed, stop strings cut; of a text that was read,
+            `evalkit.core.records.likelihood.Likelihood` as text.
         finish_reason: ``"stop"``, ``"length"`` or ``"error"``.
         prompt_tokens: tokens read.
         completion_tokens: tokens generated.

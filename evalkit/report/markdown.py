@@ -13,7 +13,8 @@ from evalkit.run.store import RunStore
 
 def markdown(comparison: RunComparison) -> str:
     """The whole report."""
-    parts = ["# Comparison", "", *table_lines(summary(comparison))]
+    parts = ["# Comparison"]
+    parts += ["", *table_lines(summary(comparison))] if comparison.tasks else []
     for panel in PANELS.usable():
         for table in panel.text(comparison):
             parts += ["", *table_lines(table.grid)]

@@ -95,6 +95,7 @@ def evidence(store: RunStore, comparison: RunComparison) -> JsonObject:
         "methods": list(methods(comparison)),
         "signature": comparison.result.signature,
         "rows": [row.json() for row in comparison_rows(comparison)],
+        "perplexity": [row.json() for row in comparison.perplexity],
     }
 
 

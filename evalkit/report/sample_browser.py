@@ -57,7 +57,7 @@ def samples(store: RunStore, comparison: RunComparison) -> BrowserData:
     base = comparison.result.baseline
     names = [base, *(arm.name for arm in comparison.arms if arm.name != base)]
     names = [name for name in names if name in comparison.scored]
-    items = store.read_items()
+    items = {i: item for i, item in store.read_items().items() if not item.is_read}
     current = current_scores(store, names, comparison.settings.exclude)
     scores = [current[name].scores for name in names]
     chosen = _chosen(items, scores)

@@ -42,7 +42,7 @@ def summary(comparison: RunComparison) -> Grid:
         for arm, row in shown
     )
     tasks = [task.name for task in comparison.tasks]
-    name = "macro" if len(tasks) > 1 else tasks[0]
+    name = "macro" if len(tasks) > 1 else "".join(tasks)
     head = (
         *("arm", "full layers", "lag", "score", "Δ", f"{_percent(comparison)} interval"),
         *(["bound"] if bounds else []),

@@ -19,7 +19,8 @@ _STYLE = {word: look.style for word, look in LOOKS.items()}
 
 def show(comparison: RunComparison, console: Console) -> None:
     """Print the summary, the panels and the notes; model output never reaches the terminal."""
-    show_grid(summary(comparison), console)
+    if comparison.tasks:
+        show_grid(summary(comparison), console)
     for panel in PANELS.usable():
         for table in panel.text(comparison):
             show_grid(table.grid, console)

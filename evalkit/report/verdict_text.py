@@ -65,6 +65,8 @@ def rows(comparison: RunComparison) -> list[Row]:
 
 def headline(comparison: RunComparison) -> list[str]:
     """What the run says as a whole: counts of verdicts, how far one may go, where the cliff is."""
+    if not comparison.tasks:
+        return ["No verdicts: every cell is text that was read; its perplexity stands below."]
     shown = rows(comparison)
     judged = [row for row in shown if row.verdict != REPEAT]
     baseline, margin = comparison.result.baseline, points(comparison.settings.margin)

@@ -24,7 +24,7 @@ class CurrentScores:
     """The scores of one arm.
 
     Attributes:
-        answers: completions by sample id.
+        answers: completions by sample id, and what was read.
         scores: by sample id, in the order of the gold; none without an answer.
         counts: how many answers were scored ``again``, are ``edited`` since they were recorded,
             have ``reasoning`` that an imported arm beside arms run here is not scored by; how
@@ -121,6 +121,8 @@ def _current(
         if row is None:
             continue
         counts["edited"] += row.edited
+        if item.is_read:
+            continue
         if old is not None and old.basis is None:
             counts["untold"] += 1
         elif old is None or old.basis != basis_of(item, row, rule, arm.dense_tokens):

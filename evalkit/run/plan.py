@@ -77,6 +77,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
     """
     if limit is not None and limit < 1:
         raise EvalkitError(f"--limit {limit}: it must be 1 or more")
+    _readable(config)
     config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
     indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
     models = {
@@ -94,6 +95,18 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
             _fits(arm, layout.native)
     tasks = tuple(build_all(config.tasks, base_dir))
     return RunPlan(config, tasks, models, limit, indexers, base_dir)
+
+
+def _readable(config: RunConfig) -> None:
+    """Refuse an engine that cannot do what a section's samples ask of it."""
+    engine = ENGINES.of(config.engine)
+    reads = next((kind.name for kind in map(TASKS.of, config.tasks) if kind.reads), None)
+    if reads is not None and not engine.likelihoods:
+        able = ", ".join(kind.name for kind in ENGINES.usable() if kind.likelihoods)
+        raise EvalkitError(
+            f"engine.kind {engine.name} gives no log-probabilities of a text, which tasks of kind"
+            f" {reads} need: use {able}, or leave those tasks out"
+        )
 
 
 def _located(arm: ArmConfig, base_dir: Path) -> ArmConfig:

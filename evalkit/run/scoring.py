@@ -46,6 +46,7 @@ def score_run(store: RunStore, scoring: ScoringConfig | None = None) -> dict[str
             score_row(item, rows[i], settings, arm.dense_tokens)
             for i, item in items.items()
             if i in rows
+            and not item.is_read  # compared as they are (`evalkit.analysis.perplexity`)
         ]
         store.write_scores(arm.name, scores)
         counts[arm.name] = len(scores)

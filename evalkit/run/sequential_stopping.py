@@ -146,6 +146,8 @@ class SequentialStopping:
             for row in rows:
                 if row.sample_id not in items:  # of a cell that the recipe has no more
                     continue
+                if items[row.sample_id].is_read:  # no score in [0, 1]: read to the end
+                    continue
                 score = score_row(items[row.sample_id], row, self._scoring)
                 self._answers[arm][row.sample_id] = (score.score, not is_usable(score.flags))
 

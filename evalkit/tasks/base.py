@@ -87,6 +87,8 @@ class TaskKind(Kind[C]):
         dataset: of a cell, for model cards; None: it is generated.
         contents: checksums of the files that a section names, by the field that names them; in the
             identity of a run they take the place of where the files lie.
+        reads: whether its samples are texts that an engine reads (`Sample.scored_from`), instead of
+            questions that it answers.
     """
 
     build: Callable[[C, Path], Sequence[Task]]
@@ -96,6 +98,7 @@ class TaskKind(Kind[C]):
     summaries: Callable[[Scored], Sequence[Summary]] = lambda _: ()
     dataset: Callable[[str], Dataset] | None = None
     contents: Callable[[C, Path], Mapping[str, str]] = lambda *_: {}
+    reads: bool = False
 
     def column(self, cell: str) -> str | None:
         """Column of a report that a cell belongs to; None for a cell of another kind."""

@@ -27,6 +27,7 @@ TASKS: Kinds[TaskKind[Any]] = Kinds(
         "graphwalk": "evalkit.tasks.graphwalk:KIND",
         "coreference": "evalkit.tasks.coreference:KIND",
         "records": "evalkit.tasks.records:KIND",
+        "perplexity": "evalkit.tasks.perplexity:KIND",
     },
     "evalkit.tasks",
 )

@@ -1,27 +1,77 @@
-"""The recipes of the converted SmolLM2 are read and ask for the same arms at both lengths."""
+"""The recipes of the converted SmolLM2 are read, ask for the same arms, and train on other text."""
+
+from __future__ import annotations
+
+import itertools
 
 import pytest
 
+from distill.config.train import DistillConfig
+from distill.objective.teacher_assignment import own_attention_teaches, trained_layers
 from evalkit.config.run import RunConfig
 from evalkit.core.recipe import load
 from evalkit.dsa import ReuseSchedule
 from evalkit.tasks.registry import build_all
+from recipes.smollm2.calibration import ENTRIES, LENGTH, RETRIEVAL_SHARE, documents
 from tests.paths import ROOT
 
 FOLDER = ROOT / "recipes" / "smollm2"
+NATIVE = ReuseSchedule.uniform(range(30), "1")
 
 
 @pytest.mark.parametrize("length", [512, 1024])
 def test_a_recipe_is_read_and_its_arms_fit_thirty_layers(length):
     config = load(FOLDER / f"{length}.toml", RunConfig)
     names = {task.name for task in build_all(config.tasks, FOLDER)}
-    assert {f"niah_single_1@{length}", f"qa_1@{length}"} <= names
-    native = ReuseSchedule.uniform(range(30), "1")
-    counts = [len(arm.schedule(native).full_layers) for arm in config.arms]
-    assert counts == [30, 30, 15, 8, 4, 30, 30]
+    assert {f"niah_single_1@{length}", f"prose@{length}"} <= names
+    counts = [len(arm.schedule(NATIVE).full_layers) for arm in config.arms if not arm.indexer]
+    assert counts == [30, 30, 15, 8, 4, 30, 30, 15]
     assert config.model is not None and config.model.endswith(f"dsa-{length // 8}")
 
 
 def test_both_lengths_compare_the_same_arms():
     short, long = (load(FOLDER / f"{length}.toml", RunConfig) for length in (512, 1024))
     assert short.arms == long.arms and short.compare == long.compare
+
+
+@pytest.mark.parametrize(("name", "layers"), [("rescue-1-4", 8), ("rescue-1-8", 4)])
+def test_a_rescue_trains_the_full_layers_of_an_arm(name, layers):
+    config = load(FOLDER / f"{name}.toml", DistillConfig)
+    schedule = config.arm.schedule(NATIVE)
+    assert len(trained_layers(schedule, config.student.first_layer)) == layers
+    rescued = [arm.indexer or "" for arm in load(FOLDER / "512.toml", RunConfig).arms]
+    assert any(path.endswith(f"{name}/indexer") for path in rescued)
+    assert config.data.exclude
+
+
+def test_the_warm_up_trains_every_layer_on_its_own_attention():
+    config = load(FOLDER / "warm-up.toml", DistillConfig)
+    schedule = config.arm.schedule(NATIVE)
+    assert own_attention_teaches(schedule, config.teacher.kind)
+    assert len(trained_layers(schedule, "train", config.teacher.kind)) == 30
+
+
+class Words:
+    """A tokenizer whose tokens are words."""
+
+    def encode(self, text, **_):
+        return text.split()
+
+    def apply_chat_template(self, turns, **_):
+        return "\n".join(f"<{turn['role']}> {turn['content']}" for turn in turns)
+
+
+def test_calibration_text_asks_often_fits_and_speaks_of_other_things_than_the_exams():
+    words = [f"word{i}" for i in range(5000)]
+    texts = list(itertools.islice(documents([words, words[::-1]], Words()), 200))
+    asked = [text for text in texts if text.startswith("<user>")]
+    assert len(asked) > 0.75 * RETRIEVAL_SHARE * len(texts) >= 0.3 * len(texts)
+    assert all(len(text.split()) <= LENGTH for text in texts)
+    for text in asked:
+        prompt, _, answer = text.rpartition("<assistant> ")
+        digits = "".join(c for c in answer if c.isdigit())
+        assert digits in prompt
+    wording = " ".join(part for entry in ENTRIES for part in entry).lower()
+    assert not {"special", "magic", "number", "code"} & set(wording.split())
+    again = list(itertools.islice(documents([words, words[::-1]], Words()), 200))
+    assert again == texts

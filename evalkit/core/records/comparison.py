@@ -83,6 +83,7 @@ class ComparisonRecord:
         flags: counts by arm.
         summaries: what the benchmarks themselves report.
         rows: the table.
+        perplexity: rows of the texts that were read.
     """
 
     baseline: str
@@ -93,6 +94,7 @@ class ComparisonRecord:
     flags: Mapping[str, Mapping[str, int]]
     summaries: Mapping[str, JsonObject]
     rows: tuple[ComparisonRow, ...]
+    perplexity: tuple[JsonObject, ...] = ()
 
     def json(self) -> JsonObject:
         """The document."""
@@ -105,4 +107,5 @@ class ComparisonRecord:
             "flags": {name: dict(counts) for name, counts in self.flags.items()},
             "summaries": dict(self.summaries),
             "rows": [row.json() for row in self.rows],
+            "perplexity": list(self.perplexity),
         }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
 from evalkit.core.json_fields import BadField, kind, optional_fields
+from evalkit.core.types import PERPLEXITY
 from evalkit.dsa.json_types import JsonObject, JsonValue
 
 
@@ -71,6 +72,11 @@ class ItemRow:
             "meta": self.meta,
         }
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the sample is a text that is read: no answer to it is scored in [0, 1]."""
+        return self.metric == PERPLEXITY
+
     def same_as(self, other: ItemRow) -> bool:
         """Whether two lines say the same, in whatever order of keys."""
         ours, theirs = (json.dumps(row.json(), sort_keys=True) for row in (self, other))
@@ -92,7 +98,7 @@ class SampleRow(NamedTuple):
         prompt_sha256: of the prompt's token ids; None where the prompt is not known (imported).
         prompt_tokens: tokens read, None where nobody counted.
         completion_tokens: tokens generated, likewise.
-        completion: raw text, special tokens removed.
+        completion: raw text, special tokens removed; a `Likelihood` of a text that was read.
         finish_reason: ``stop``, ``length``, ``error`` or ``unknown`` (imported).
         error: one line where there is no answer.
         reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.

@@ -59,6 +59,11 @@ def topk_of(indexer: nn.Module) -> int:
     return cast(_Selecting, indexer).index_topk
 
 
+def set_topk(indexer: nn.Module, topk: int) -> None:
+    """Let an indexer select another number of keys."""
+    cast(_Selecting, indexer).index_topk = topk
+
+
 @cache
 def adapter_of(family: Family) -> Adapter | None:
     """The code of a family; None where its index scores are not offered."""

@@ -17,4 +17,5 @@ KIND = EngineKind(
     config=HfConfig,
     open=_open,
     throughput=frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"}),
+    likelihoods=True,
 )

@@ -18,14 +18,17 @@ from evalkit.dsa.transformers_model import (
     new_cache,
     text_config_of,
 )
+from evalkit.engines.hf.likelihood import read_texts
 from evalkit.prompts.tokenizers import ChatTokenizer
+
+NOT_FINITE = "the model returned non-finite logits"
 
 
 class Answer(NamedTuple):
     """What was decoded for one prompt.
 
     Attributes:
-        text: of the answer.
+        text: of the answer; of a text that was read, its `Likelihood`.
         reason: ``stop``, ``length`` or ``error``.
         tokens: generated.
         error: one line where the reason is ``error``.
@@ -67,9 +70,19 @@ class GreedyDecoder:
         """Answers in the order of the batch; a prompt that cannot run is an error, not a crash."""
         problems = [self._problem(prompt) for prompt in batch]
         good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
-        answers = iter(self._decode(good, applied) if good else [])
+        read = any(prompt.sample.scored_from for prompt in good)  # a batch is of one cell
+        work = self._read if read else self._decode
+        answers = iter(work(good, applied) if good else [])
         return [
             Answer("", "error", 0, problem) if problem else next(answers) for problem in problems
+        ]
+
+    def _read(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
+        """What the model says of texts that are only read."""
+        found = read_texts(self.model, batch, self._padded(batch), applied, self.prefill_chunk)
+        return [
+            Answer("", "error", 0, NOT_FINITE) if one is None else Answer(one.text(), "stop", 0)
+            for one in found
         ]
 
     def _problem(self, prompt: Prompt) -> str | None:
@@ -104,7 +117,7 @@ class GreedyDecoder:
         return [
             self._result(prompt, row, reason or "length")
             if good
-            else Answer("", "error", len(row), "the model returned non-finite logits")
+            else Answer("", "error", len(row), NOT_FINITE)
             for prompt, row, reason, good in zip(batch, rows, reasons, finite.tolist(), strict=True)
         ]
 

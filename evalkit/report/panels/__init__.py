@@ -14,6 +14,7 @@ PANELS = Registry(
         "tasks": "evalkit.report.panels.tasks:PANEL",
         "ruler": "evalkit.report.panels.ruler:PANEL",
         "benchmarks": "evalkit.report.panels.benchmarks:PANEL",
+        "perplexity": "evalkit.report.panels.perplexity:PANEL",
         "needle": "evalkit.report.panels.needle:PANEL",
         "overlap": "evalkit.report.panels.overlap:PANEL",
         "speed": "evalkit.report.panels.speed:PANEL",
