@@ -101,7 +101,7 @@ def build_all(configs: Sequence[Strict], base_dir: Path) -> list[Task]:
 
 def _refuse_borrowed_name(cell: str, kind: str) -> None:
     """Tables would put the cell into the column of a benchmark of ours."""
-    for name in TASKS.own:
+    for name in TASKS.builtin:
         if name != kind and TASKS[name].column(cell) is not None:
             raise EvalkitError(f"{cell} is the name of a cell of {name}: name the section apart")
 
