@@ -17,6 +17,7 @@ from evalkit.dsa import ReuseSchedule
 
 FP64 = 8
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
+MASKED = 4  # logits, logits and sink, less their maximum, shares
 BLOCKS = 6  # [B, queries, keys] blocks of one chunk that live at once, forward and backward
 
 # name -> (memory of one device in GiB, dense bf16 TFLOP/s as its maker states)
@@ -73,6 +74,8 @@ def estimate(
     consumers = {f: len(consumers_of(schedule, f)) for f in trained}
     data, train = config.data, config.train
     parts = {"one chunk of scores": config.queries.chunk_elements * FP32 * BLOCKS}
+    if sizes.masked_heads:
+        parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
     if config.student.start == "closed_form":
         parts["closed form: sums and candidates"] = _closed_form(sizes, max(consumers.values()))
     students = sizes.indexer * ADAM
@@ -108,12 +111,22 @@ def _closed_form(sizes: ModelSizes, consumers: int) -> int:
     return consumers * sizes.indexer * (FP32 + FP32 + FP64) + products * FP64
 
 
+def _masked(sizes: ModelSizes, config: DistillConfig, itemsize: int) -> int:
+    """Of one layer of a family whose attention is masked: as many as `MASKED` times at once."""
+    keys = config.data.length + config.data.length // sizes.ratio
+    pairs = config.train.micro_batch * config.data.length * keys
+    return MASKED * sizes.masked_heads * pairs * itemsize
+
+
 def _micro_batch(sizes: ModelSizes, config: DistillConfig, taught: int, itemsize: int) -> int:
-    """Hidden states, selections, and projections of the student and all teachers."""
+    """Hidden states, attention's inputs and outputs (each twice), selections, and projections of
+    the student and all teachers.
+    """
     batch, length = config.train.micro_batch, config.data.length
     keys = length // sizes.ratio * sizes.width * FP32
     queries = config.queries.per_sequence * (sizes.heads * sizes.width + sizes.heads) * FP32
-    states = 8 * length * sizes.hidden * itemsize + 2 * length * min(sizes.topk, length) * 8
+    states = length * (8 * sizes.hidden + 2 * sizes.attention) * itemsize
+    states += 2 * length * min(sizes.topk, length) * 8
     return batch * (states + (taught + 3) * (keys + queries))
 
 

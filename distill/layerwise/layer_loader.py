@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -28,6 +29,7 @@ from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.families.sites import IndexerSites, features_of, indexer_sites
 from evalkit.dsa.layout import Layout, layout
 from evalkit.dsa.overrides import override_forward
+from evalkit.dsa.sparse_attention import selected_keys_gathered
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -176,7 +178,10 @@ class Layer:
         def forward(*args: object, **kwargs: object) -> Tensor:
             return answer(read_call(self.sites.family, indexer, 0, args, kwargs)).clamp(min=0)
 
-        with override_forward(indexer, forward):
+        gathering: AbstractContextManager[None] = nullcontext()
+        if self.sites.family.sparse:
+            gathering = selected_keys_gathered(self._model, self.sites, linear_masks=True)
+        with gathering, override_forward(indexer, forward):
             result = self._model.get_decoder()(inputs_embeds=hidden, use_cache=False)
         return cast(Tensor, result.last_hidden_state)
 

@@ -117,7 +117,7 @@ class ActivationCache:
 
         skipping = _layers_skipped(self._layers[:start], outputs.get(start - 1))
         caching = _outputs_cached(self._layers, start, outputs if keep else None, only)
-        under = apply_schedule(self._model, schedule, chunked=True, observe=observe)
+        under = apply_schedule(self._model, schedule, chunked=True, sparse=True, observe=observe)
         with under as applied, skipping, caching:
             applied.given, applied.decode_rows = cached, self._rows[number]
             final = batch.ids.new_empty(0)

@@ -47,7 +47,8 @@ def visit_indexer_calls(
         visit: called as (ordinal, call), before the layer attends.
         layers: ordinals to visit; the forward stops at the last of them.
         decode_rows: bool [B, S]; True positions read the decode sources.
-        through_attention: let the last of the layers attend as well.
+        through_attention: let the last of the layers attend as well, under the library's masks, for
+            `evalkit.dsa.attention.attention_seen` to see.
 
     Raises:
         NonFiniteError: hidden states are NaN or infinite; names the layer.
@@ -62,7 +63,9 @@ def visit_indexer_calls(
         if ordinal >= last:
             raise ForwardStoppedError
 
-    under = apply_schedule(model, schedule, chunked=True, observe=observe)
+    under = apply_schedule(
+        model, schedule, chunked=True, sparse=not through_attention, observe=observe
+    )
     with torch.no_grad(), under as applied, suppress(ForwardStoppedError):
         applied.decode_rows = decode_rows
         model.get_decoder()(batch.ids, use_cache=False)
@@ -95,7 +98,7 @@ def final_hidden_states(
         require_finite_call(schedule.layer_ids[ordinal], call)
         visit(ordinal, _without_cache(call))
 
-    under = apply_schedule(model, schedule, chunked=chunked, observe=observe)
+    under = apply_schedule(model, schedule, chunked=chunked, sparse=True, observe=observe)
     with torch.no_grad(), under as applied:
         applied.decode_rows = decode_rows
         hidden: Tensor = model.get_decoder()(batch.ids, use_cache=False).last_hidden_state

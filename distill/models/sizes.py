@@ -36,6 +36,8 @@ class ModelSizes:
         topk: selected keys.
         ratio: tokens per index key.
         attention: heads × (query-key width + value width) of the main attention.
+        masked_heads: heads whose scores exist for all pairs of tokens, where attention is masked;
+            0 where it gathers the selected keys.
     """
 
     layers: int
@@ -51,6 +53,7 @@ class ModelSizes:
     topk: int
     ratio: int
     attention: int
+    masked_heads: int
 
 
 def meta_model(config: PretrainedConfig) -> CausalLM:
@@ -97,6 +100,7 @@ def sizes_of(model: CausalLM) -> tuple[ModelSizes, ReuseSchedule]:
         topk=int(text.index_topk),
         ratio=sites.layout.ratio,
         attention=heads * (keys + values),
+        masked_heads=0 if sites.family.sparse else heads,
     )
     return sizes, sites.layout.native
 

@@ -48,7 +48,7 @@ class Reference:
         model: CausalLM,
         schedule: ReuseSchedule,
         decode_rows: Rows = lambda _: None,
-        within: Callable[[Batch], AbstractContextManager[None]] = lambda _: nullcontext(),
+        within: Callable[[Batch], AbstractContextManager[None]] | None = None,
     ) -> Tensor:
         """D at every valid position of all batches, fp32 [positions], in order.
 
@@ -57,9 +57,9 @@ class Reference:
         """
         parts, head = [], model.get_output_embeddings()
         for batch, before in zip(self.batches, self.hidden, strict=True):
-            with within(batch):
+            with nullcontext() if within is None else within(batch):
                 hidden = final_hidden_states(
-                    model, schedule, batch, decode_rows=decode_rows(batch), chunked=False
+                    model, schedule, batch, decode_rows=decode_rows(batch), chunked=within is None
                 )
             parts.append(divergence(head, before.to(hidden), hidden[batch.valid]))
         return torch.cat(parts)

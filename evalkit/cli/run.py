@@ -116,8 +116,9 @@ def _generate(
     """Run what is missing under a progress bar with the time left."""
     from evalkit.run.haystack_plan import undecidable
     from evalkit.run.runner import run as generate
+    from evalkit.run.shared_prefill import prefills
 
-    for line in undecidable(todo):
+    for line in (*prefills(todo), *undecidable(todo)):
         console.print(f"· {line}", style="dim", markup=False)
     with open_progress(console) as progress:
         bar = progress.add_task("generate", total=todo.total)

@@ -23,6 +23,7 @@ class EngineKind(Kind[C]):
             identity of a run.
         servers: its servers are asked whether they run an arm's schedule before the arm answers;
             for engines derived from `evalkit.engines.openai.engine.OpenAIServerEngine`.
+        shares_prefill: it is an `evalkit.engines.base.SharingEngine`.
         turn_samples: how many samples one arm answers before the next has its turn; None: a block.
         prefix_in_user_turn: whether an answer prefix ends the user's turn, instead of beginning the
             assistant's.
@@ -33,6 +34,7 @@ class EngineKind(Kind[C]):
     open: Callable[[C], object]
     throughput: frozenset[str] = frozenset()
     servers: bool = False
+    shares_prefill: bool = False
     turn_samples: Callable[[C], int] | None = None
     prefix_in_user_turn: Callable[[C], bool] = lambda _: False
     likelihoods: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -24,12 +24,14 @@ from evalkit.dsa.overrides import override_forward, swap_indexer
 from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
+from evalkit.dsa.sparse_attention import selected_keys_gathered
 
 _MARK = "_evalkit_applied_schedule"
 _ENTER = threading.Lock()
 
 Observer = Callable[[int, IndexerCall, Tensor | None], None]
 Forward = Callable[..., Tensor]
+Block = Callable[[], AbstractContextManager[None]]
 Run = Callable[[tuple[object, ...], Mapping[str, object]], Tensor]
 
 
@@ -52,7 +54,12 @@ class AppliedSchedule:
     """
 
     def __init__(
-        self, schedule: ReuseSchedule, sites: IndexerSites, observe: Observer | None, chunked: bool
+        self,
+        schedule: ReuseSchedule,
+        sites: IndexerSites,
+        observe: Observer | None,
+        chunked: bool,
+        gathering: Block,
     ) -> None:
         self.schedule = schedule
         self.phase: Phase | None = None
@@ -62,6 +69,7 @@ class AppliedSchedule:
         self._sites = sites
         self._observe = observe
         self._chunked = chunked
+        self._gathering = gathering
         self._carrier: dict[int, Tensor] = {}
         self._thread: int | None = None
         self._sources: Mapping[Phase, tuple[int, ...]] = {
@@ -106,6 +114,7 @@ class AppliedSchedule:
     def _replaying(self, read: Read) -> Iterator[None]:
         """Let the layers of `read` read the same again inside the block."""
         with ExitStack() as stack:
+            stack.enter_context(self._gathering())
             for ordinal in read:
                 again = partial(self._run_again, read, ordinal)
                 stack.enter_context(_replaced(self._sites, ordinal, again))
@@ -207,6 +216,7 @@ def apply_schedule(
     schedule: ReuseSchedule,
     *,
     chunked: bool = False,
+    sparse: bool = False,
     observe: Observer | None = None,
 ) -> Iterator[AppliedSchedule]:
     """Run `model` under `schedule` inside the block; undo exactly at its end, errors included.
@@ -220,6 +230,9 @@ def apply_schedule(
         chunked: let full layers select by `evalkit.dsa.select` instead of the installed library's
             indexer, which holds a [query, head, key] tensor. The two differ where scores at the
             top-k border are equal to rounding.
+        sparse: let attention gather the selected keys instead of masking all others, where the
+            family's takes positions (`Family.sparse`); elsewhere it stays as it is. Equal up to
+            rounding. With `chunked`, memory is linear in the length.
         observe: called per layer as (ordinal, call, own selection or None), before attention.
 
     Raises:
@@ -230,7 +243,10 @@ def apply_schedule(
     """
     sites = indexer_sites(model)
     _check_fit(schedule, sites)
-    applied = AppliedSchedule(schedule, sites, observe, chunked)
+    gathering: Block = nullcontext
+    if sparse and sites.family.sparse:
+        gathering = partial(selected_keys_gathered, model, sites, linear_masks=chunked)
+    applied = AppliedSchedule(schedule, sites, observe, chunked, gathering)
     with _ENTER:
         if getattr(sites.root, _MARK, None) is not None:
             raise ScheduleInUseError(
@@ -240,6 +256,7 @@ def apply_schedule(
         object.__setattr__(sites.root, _MARK, applied)
     with ExitStack() as stack:
         stack.callback(object.__delattr__, sites.root, _MARK)
+        stack.enter_context(gathering())
         stack.callback(sites.root.register_forward_pre_hook(applied._begin).remove)
         end = sites.root.register_forward_hook(applied._end, always_call=True)
         stack.callback(end.remove)

@@ -10,20 +10,27 @@ from torch import nn
 
 @contextmanager
 def override_forward(module: nn.Module, forward: Callable[..., object]) -> Iterator[None]:
-    """Let `forward` run instead of the module's own inside the block.
+    """Let `forward` run instead of the module's own inside the block; see `override_method`."""
+    with override_method(module, "forward", forward):
+        yield
+
+
+@contextmanager
+def override_method(module: nn.Module, name: str, method: Callable[..., object]) -> Iterator[None]:
+    """Let `method` run instead of the module's own one of this name inside the block.
 
     Set on the instance, so that class, parameters and hooks stay as they are. What stood on the
     instance before (another library's wrapper) comes back; overrides may be nested.
     """
-    previous = vars(module).get("forward")
-    module.forward = forward
+    previous = vars(module).get(name)
+    setattr(module, name, method)
     try:
         yield
     finally:
         if previous is None:
-            del module.forward
+            delattr(module, name)
         else:
-            module.forward = previous
+            setattr(module, name, previous)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from evalkit.config.arm import ArmConfig
@@ -56,6 +56,39 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked of one arm.
+
+    Attributes:
+        arm: the arm.
+        schedule: it runs under.
+        done: ids of the prompts that it has answered.
+    """
+
+    arm: ArmConfig
+    schedule: ReuseSchedule | None
+    done: Collection[str]
+
+
+@runtime_checkable
+class SharingEngine(Protocol):
+    """An engine that reads a prompt once for arms that differ in decode only."""
+
+    def answer_together(
+        self, asks: Sequence[Ask], prompts: Sequence[Prompt]
+    ) -> Iterator[tuple[str, list[Completion]]]:
+        """As `Engine.answer`, of several arms: (arm, answers), the same as one arm at a time.
+
+        The arms select alike in prefill, and no two of them are the same.
+        """
+        ...
+
+    def engagement_of(self, arm: str) -> dict[str, JsonValue]:
+        """As `Engine.engagement`, of an arm of the last `answer_together`."""
+        ...
+
+
 @runtime_checkable
 class MultiProcessEngine(Protocol):
     """An engine that other processes of the same launch help."""
@@ -97,10 +130,30 @@ def answers(
     asked = {prompt.sample.id for prompt in prompts}
     with running(package_of(engine)):
         for batch in engine.answer(arm, schedule, prompts, done):
-            for completion in batch:
-                if not isinstance(completion, Completion) or completion.sample_id not in asked:
-                    raise EvalkitError(f"{_called(engine)}: answer yields what nobody asked for")
-            yield [without_secrets(completion) for completion in batch]
+            yield _checked(engine, asked, batch)
+
+
+def answers_together(
+    engine: SharingEngine, asks: Sequence[Ask], prompts: Sequence[Prompt]
+) -> Iterator[tuple[str, list[Completion]]]:
+    """`SharingEngine.answer_together`, with the checks of `answers`.
+
+    Raises:
+        EvalkitError: the engine cannot answer, or its package has a fault.
+    """
+    asked = {prompt.sample.id for prompt in prompts}
+    with running(package_of(engine)):
+        for arm, batch in engine.answer_together(asks, prompts):
+            yield arm, _checked(engine, asked, batch)
+
+
+def _checked(
+    engine: object, asked: Collection[str], batch: Sequence[Completion]
+) -> list[Completion]:
+    for completion in batch:
+        if not isinstance(completion, Completion) or completion.sample_id not in asked:
+            raise EvalkitError(f"{_called(engine)}: answer yields what nobody asked for")
+    return [without_secrets(completion) for completion in batch]
 
 
 def without_secrets(completion: Completion) -> Completion:
@@ -112,18 +165,21 @@ def without_secrets(completion: Completion) -> Completion:
     return replace(completion, text=text, error=error, redacted=text != completion.text)
 
 
-def evidence(engine: Engine) -> dict[str, JsonValue]:
-    """`Engine.engagement`, with a check of what it returns.
+def evidence(engine: Engine, arm: str | None = None) -> dict[str, JsonValue]:
+    """`Engine.engagement`, or `engagement_of` an arm, with a check of what it returns.
 
     Raises:
         EvalkitError: the engine's package has a fault.
     """
     with running(package_of(engine)):
-        proof = engine.engagement()
+        if arm is not None and isinstance(engine, SharingEngine):
+            proof = engine.engagement_of(arm)
+        else:
+            proof = engine.engagement()
     if not isinstance(proof, dict) or "verdict" not in proof:
         raise EvalkitError(f"{_called(engine)}: engagement returns no verdict")
     return proof
 
 
-def _called(engine: Engine) -> str:
+def _called(engine: object) -> str:
     return f"{package_of(engine)}: {type(engine).__name__}"

@@ -6,7 +6,7 @@ block begins, so a run that is cut short has compared every arm on the same samp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
@@ -18,15 +18,25 @@ from evalkit.core.model_info import dense_tokens
 from evalkit.core.reasoning import without_reasoning
 from evalkit.core.recipe import Strict
 from evalkit.core.records import SampleRow, StoppingRecord
-from evalkit.core.types import Followup, Prompt, Renderer, Sample
+from evalkit.core.types import Completion, Followup, Prompt, Renderer, Sample
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
-from evalkit.engines.base import Engine, MultiProcessEngine, answers, evidence, load
+from evalkit.engines.base import (
+    Ask,
+    Engine,
+    MultiProcessEngine,
+    SharingEngine,
+    answers,
+    answers_together,
+    evidence,
+    load,
+)
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.cells import ask_first_prompts
 from evalkit.run.plan import RunPlan
 from evalkit.run.recorder import RunRecorder
+from evalkit.run.shared_prefill import prefill_groups
 from evalkit.run.store import RunStore, sample_row
 from evalkit.tasks.base import Task, samples
 
@@ -111,10 +121,10 @@ def run(
                 stopping.exclude(name)
         for prompts in _turns(blocks(todo, renderer, arms, stopping), todo.config.engine):
             store.add_items(prompts, items)
-            for arm in _undecided(arms, prompts[0].sample.task, stopping):
-                turn = _Turn(engine, arm, schedules[arm.name], renderer, store, on_answer)
-                if turn.block(prompts, done[arm.name]):
-                    recorder.note_engagement(arm.name, evidence(engine))
+            asked = _undecided(arms, prompts[0].sample.task, stopping)
+            turns = [_Turn(engine, a, schedules[a.name], renderer, store, on_answer) for a in asked]
+            for name in _block(todo, engine, turns, prompts, done):
+                recorder.note_engagement(name, evidence(engine, name))
         recorder.write()
     if stopping is not None:
         recorder.note_until_decided(stopping.record())
@@ -144,6 +154,32 @@ def _undecided(
 ) -> list[ArmConfig]:
     """Arms that need more samples of a task."""
     return [arm for arm in arms if stopping is None or not stopping.done(arm.name, task)]
+
+
+def _block(
+    todo: RunPlan,
+    engine: Engine,
+    turns: Sequence[_Turn],
+    prompts: Sequence[Prompt],
+    done: Mapping[str, Mapping[str, str | None]],
+) -> Iterator[str]:
+    """Answer a block, arms that read it alike together; names of those with something to do."""
+    finished = {turn.arm.name: turn.finished(prompts, done[turn.arm.name]) for turn in turns}
+    left = {t.arm.name: t for t in turns if len(finished[t.arm.name]) < len(prompts)}
+    arms, schedules = [t.arm for t in left.values()], {n: t.schedule for n, t in left.items()}
+    if any(prompt.sample.followup is not None for prompt in prompts):
+        groups = [[arm] for arm in arms]  # a second question quotes the arm's own answer
+    else:
+        groups = prefill_groups(arms, schedules, todo.config.compare.repeat_of_baseline)
+    for group in groups:
+        if isinstance(engine, SharingEngine) and len(group) > 1:
+            asks = [Ask(arm, schedules[arm.name], finished[arm.name]) for arm in group]
+            for name, batch in answers_together(engine, asks, prompts):
+                left[name].keep(prompts, batch)
+        else:
+            for arm in group:
+                left[arm.name].block(prompts, finished[arm.name])
+        yield from (arm.name for arm in group)
 
 
 def _check(
@@ -224,8 +260,8 @@ class _Turn:
     store: RunStore
     on_answer: Callable[[str, int], None]
 
-    def block(self, prompts: Sequence[Prompt], done: Mapping[str, str | None]) -> bool:
-        """Answer what is missing of a block, append it, report progress; was anything missing?"""
+    def finished(self, prompts: Sequence[Prompt], done: Mapping[str, str | None]) -> set[str]:
+        """Ids of a block that the arm has answered; reports them as progress."""
         by_id = {prompt.sample.id: prompt for prompt in prompts}
         for sample_id, prompt in by_id.items():
             if done.get(sample_id, prompt.sha256) != prompt.sha256:
@@ -237,18 +273,25 @@ class _Turn:
         finished = set(by_id) & set(done)
         if finished:
             self.on_answer(self.arm.name, len(finished))
-        if len(finished) == len(by_id):
-            return False
+        return finished
+
+    def block(self, prompts: Sequence[Prompt], finished: Collection[str]) -> None:
+        """Answer what is missing of a block and keep it."""
         asked, failed = self._final(prompts)
         if failed:
             self.store.add_samples(self.arm.name, failed)
             self.on_answer(self.arm.name, len(failed))
         for batch in answers(self.engine, self.arm, self.schedule, asked, finished):
-            # Arms are joined on the question that all of them read: the first one.
-            rows = [sample_row(by_id[c.sample_id], c) for c in batch]
-            self.store.add_samples(self.arm.name, rows)
-            self.on_answer(self.arm.name, len(batch))
-        return True
+            self.keep(prompts, batch)
+
+    def keep(self, prompts: Sequence[Prompt], batch: Sequence[Completion]) -> None:
+        """Append answers to the records, and report progress.
+
+        Arms are joined on the question that all of them read: the first one.
+        """
+        by_id = {prompt.sample.id: prompt for prompt in prompts}
+        self.store.add_samples(self.arm.name, [sample_row(by_id[c.sample_id], c) for c in batch])
+        self.on_answer(self.arm.name, len(batch))
 
     def _final(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[SampleRow]]:
         """The prompts whose answer is scored, and rows of those whose first call failed."""

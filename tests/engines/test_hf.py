@@ -54,7 +54,14 @@ def texts(engine, prompts, schedule=None, done=()):
 def test_batching_chunking_and_order_do_not_matter(checkpoint, prompts, schedule):
     alone = texts(loaded(checkpoint, max_batch=1), prompts, schedule)
     assert len(alone) == len(prompts)
-    for options in ({}, {"prefill_chunk": 7}, {"max_batch": 2, "prefill_chunk": 64}, CHUNKED):
+    library = {"attention": "library"}
+    for options in (
+        {},
+        {"prefill_chunk": 7},
+        {"max_batch": 2, "prefill_chunk": 64},
+        CHUNKED,
+        library,
+    ):
         engine = loaded(checkpoint, **options)
         assert texts(engine, prompts, schedule) == alone
         assert texts(engine, prompts[::-1], schedule) == alone

@@ -112,6 +112,19 @@ def test_generation_says_the_value_and_stops(model, papers, name):
     assert right == len(paper.values)
 
 
+@pytest.mark.parametrize("arm", [("1", 0), ("1/4", 0), ("1/8", 1)])
+def test_sparse_attention_gives_the_same_answers(model, papers, arm):
+    schedule = ReuseSchedule.uniform(model.config.num_hidden_layers, *arm)
+    for name in ("single", "needle4"):
+        ids, end = papers[name].ids[:1], int(papers[name].prompt[0])
+        said = []
+        for sparse in (False, True):
+            with apply_schedule(model, schedule, chunked=sparse, sparse=sparse):
+                options = {"max_new_tokens": 12, "do_sample": False}
+                said.append(model.generate(input_ids=ids[:, :end], **options).tolist())
+        assert said[0] == said[1]
+
+
 def test_start_is_deterministic_and_keeps_its_pair():
     first, again = init.build_model(5).state_dict(), init.build_model(5).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)

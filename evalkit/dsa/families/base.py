@@ -44,6 +44,8 @@ class Family:
         rope_slice: which channels of a head are rotated.
         padding: whether rows of one batch may be padded (windows of a compressor forbid it).
         sentinel: whether attention takes -1 for "no key here".
+        sparse: whether its attention hands selected positions on (transformers' `indices`), so that
+            `evalkit.dsa.sparse_attention` can take its place.
         dialect: how transformers reads reuse settings of this family
             (`evalkit.dsa.engine_config.dialects`); "" where it has no such model.
         refused: why no schedule can act on this family; "" where one can.
@@ -61,6 +63,7 @@ class Family:
     rope_slice: Literal["first", "last"] = "first"
     padding: bool = True
     sentinel: bool = False
+    sparse: bool = False
     dialect: str = ""
     refused: str = ""
 

@@ -22,14 +22,17 @@ _MLA = (_HIDDEN, _QUERY, _ROPE, _MASK, _POSITIONS, "cache")
 
 FAMILIES: dict[str, Family] = {
     "deepseek_v32": Family(
-        parameters=_MLA, adapter="mla", rope="half_split", dialect="transformers-v32"
+        parameters=_MLA, adapter="mla", sparse=True, rope="half_split", dialect="transformers-v32"
     ),
-    "axk2": Family(parameters=_MLA, adapter="mla", rope="half_split", dialect="transformers-v32"),
+    "axk2": Family(
+        parameters=_MLA, adapter="mla", sparse=True, rope="half_split", dialect="transformers-v32"
+    ),
     "glm_moe_dsa": Family(
         config_class="GlmMoeDsaConfig",
         class_types=glm_types,
         parameters=_MLA,
         adapter="mla",
+        sparse=True,
         rope="interleaved",
         dialect="transformers",
     ),
@@ -37,6 +40,7 @@ FAMILIES: dict[str, Family] = {
         layer_type="indexed_attention",
         parameters=_MLA,
         adapter="mla",
+        sparse=True,
         rope="interleaved",
         dialect="transformers-v32",
     ),
@@ -45,6 +49,7 @@ FAMILIES: dict[str, Family] = {
         class_types=hy_v4_types,
         parameters=_MLA,
         adapter="mla",
+        sparse=True,
         rope="half_split",
         rope_slice="last",
         dialect="transformers-hy-v4",
@@ -53,6 +58,7 @@ FAMILIES: dict[str, Family] = {
         layer_type="indexed_attention",
         parameters=_MLA,
         adapter="mla",
+        sparse=True,
         rope="interleaved_in_place",
         rope_slice="last",
         dialect="transformers-hy-v4",
@@ -60,6 +66,7 @@ FAMILIES: dict[str, Family] = {
     "mistral_large4_text": Family(
         parameters=(_HIDDEN, _ROPE, _MASK, _POSITIONS, "cache"),
         adapter="mla",
+        sparse=True,
         rope="interleaved",
         dialect="transformers",
     ),

@@ -16,6 +16,7 @@ def _open(config: HfConfig) -> Engine:
 KIND = EngineKind(
     config=HfConfig,
     open=_open,
+    shares_prefill=True,
     throughput=frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"}),
     likelihoods=True,
 )

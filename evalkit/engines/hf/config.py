@@ -19,6 +19,10 @@ class HfConfig(Strict):
         prefill_chunk: prompt tokens per forward; bounds the memory of long prompts.
         indexer: ``library`` runs the installed transformers code; ``chunked`` selects by our own
             scores, in memory linear in the length and faster, equal up to rounding at the border.
+        attention: ``sparse`` gathers the selected keys, in memory and time by their number; models
+            whose attention takes no positions (DeepSeek-V4, glm5_next, models without indexers)
+            stay at ``library``, which masks all other keys. Equal up to rounding; facts of the run
+            say which one ran.
         device_map: passed to transformers (``"auto"`` spreads a large model), else one device
             that accelerate chooses.
     """
@@ -29,4 +33,5 @@ class HfConfig(Strict):
     max_batch: int = Field(default=64, ge=1)
     prefill_chunk: int = Field(default=2048, ge=1)
     indexer: Literal["library", "chunked"] = "library"
+    attention: Literal["sparse", "library"] = "sparse"
     device_map: str | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import torch
@@ -25,9 +26,11 @@ from evalkit.dsa.families.sites import IndexerSites, indexer_sites
 from evalkit.dsa.indexer_checkpoint import apply_indexer
 from evalkit.dsa.indexer_metadata import IndexerFileError
 from evalkit.dsa.json_types import JsonValue
+from evalkit.dsa.transformers_model import text_config_of
+from evalkit.engines.base import Ask
 from evalkit.engines.hf import distributed
 from evalkit.engines.hf.config import HfConfig
-from evalkit.engines.hf.greedy_decoder import CausalModel, GreedyDecoder
+from evalkit.engines.hf.greedy_decoder import Answer, CausalModel, GreedyDecoder
 from evalkit.prompts.tokenizers import load_tokenizer
 
 
@@ -53,9 +56,20 @@ class _Load:
 class _Answer:
     """Command to the other processes: answer their share of some batches."""
 
-    arm: ArmConfig
-    schedule: ReuseSchedule | None
+    asks: Sequence[Ask]
     batches: Sequence[Sequence[Prompt]]
+
+
+@dataclass(slots=True)
+class _Ran:
+    """What the last answers of an arm were made under, and how often its indexers ran."""
+
+    schedule: ReuseSchedule | None
+    calls: list[int] = field(default_factory=list)
+
+    def add(self, calls: Sequence[int]) -> None:
+        """Count further runs, per layer."""
+        self.calls = [sum(pair) for pair in zip_longest(self.calls, calls, fillvalue=0)]
 
 
 class HfEngine:
@@ -64,8 +78,7 @@ class HfEngine:
     def __init__(self, config: HfConfig) -> None:
         self.config = config
         self._loaded: _Loaded | None = None
-        self._last: ReuseSchedule | None = None
-        self._calls: list[int] = []
+        self._ran: dict[str, _Ran] = {}
 
     @property
     def model(self) -> CausalModel:
@@ -98,9 +111,16 @@ class HfEngine:
             "model_type": live.config.model_type,
             "dtype": str(live.dtype).removeprefix("torch."),
             "device": str(live.device),
+            "attention": self._attention(live, sites),
         }
         self._loaded = _Loaded(model, live, sites, decoder, facts)
         return facts
+
+    def _attention(self, live: CausalModel, sites: IndexerSites | None) -> str:
+        """What attends: ours, or the installed library's implementation by its name."""
+        if self.config.attention == "sparse" and sites is not None and sites.family.sparse:
+            return "sparse"
+        return text_config_of(live)._attn_implementation
 
     def _load_model(self, model: str) -> CausalModel:
         from transformers import AutoModelForCausalLM
@@ -133,13 +153,19 @@ class HfEngine:
         done: Collection[str],
     ) -> Iterator[list[Completion]]:
         """Greedy answers, batch by batch."""
-        left = [b for b in self._batches(prompts) if not all(p.sample.id in done for p in b)]
-        if not left:
-            return
-        command = _Answer(arm, schedule, left)
-        distributed.send_command(command)
-        for completions in self._answer(command):
-            yield [c for c in completions if c.sample_id not in done]
+        for _, completions in self.answer_together([Ask(arm, schedule, done)], prompts):
+            yield completions
+
+    def answer_together(
+        self, asks: Sequence[Ask], prompts: Sequence[Prompt]
+    ) -> Iterator[tuple[str, list[Completion]]]:
+        """Answers of arms that select alike in prefill: every batch of prompts is read once."""
+        command = _Answer(
+            asks, [b for b in self._batches(prompts) if any(_left(a, b) for a in asks)]
+        )
+        if command.batches:
+            distributed.send_command(command)
+            yield from self._answer(command)
 
     def help(self) -> None:
         """Follow the first process of `accelerate launch` until it has no more work."""
@@ -154,51 +180,93 @@ class HfEngine:
         """Let the other processes go."""
         distributed.send_command(None)
 
-    def _answer(self, command: _Answer) -> Iterator[list[Completion]]:
+    def _answer(self, command: _Answer) -> Iterator[tuple[str, list[Completion]]]:
         """Answers of as many batches at a time as there are processes, the same in all of them."""
-        loaded, arm, batches = self._ready(), command.arm, command.batches
+        loaded, asks, batches = self._ready(), command.asks, command.batches
         step, mine = distributed.processes(), distributed.rank()
+        self._ran = {ask.arm.name: _Ran(ask.schedule) for ask in asks}
         try:
-            with self._under(loaded.model, arm, command.schedule) as applied:
-                self._last, self._calls = command.schedule, []
+            with ExitStack() as stack:
+                indexer = asks[0].arm.indexer  # the arms have it in common
+                if indexer is not None:
+                    files = Path(indexer)
+                    stack.enter_context(apply_indexer(loaded.model, files, asks[0].schedule))
                 for start in range(0, len(batches), step):
                     share = batches[start + mine : start + mine + 1]
-                    answers = _completions(loaded.decoder, share[0], applied) if share else []
-                    parts = distributed.gather((answers, _calls(applied)))
-                    self._calls = [sum(layer) for layer in zip(*(c for _, c in parts), strict=True)]
-                    yield [completion for completions, _ in parts for completion in completions]
+                    parts = distributed.gather(
+                        self._answers(loaded, asks, share[0]) if share else []
+                    )
+                    for name, completions, calls in chain.from_iterable(parts):
+                        self._ran[name].add(calls)
+                        yield name, completions
         except (ScheduleError, IndexerFileError) as error:
-            raise EvalkitError(f"arm {arm.name}: {error}") from None
+            names = ", ".join(ask.arm.name for ask in asks)
+            raise EvalkitError(f"arm {names}: {error}") from None
         except torch.OutOfMemoryError as error:
             raise EvalkitError(
-                f"arm {arm.name}: out of memory on {loaded.model.device}: lower"
+                f"arm {asks[0].arm.name}: out of memory on {loaded.model.device}: lower"
                 f" engine.batch_tokens ({self.config.batch_tokens}) or engine.prefill_chunk"
                 f" ({self.config.prefill_chunk}); the same command goes on"
             ) from error
 
+    def _answers(
+        self, loaded: _Loaded, asks: Sequence[Ask], batch: Sequence[Prompt]
+    ) -> list[tuple[str, list[Completion], list[int]]]:
+        """Answers of one batch by arm, with the indexer runs that each arm needs for them."""
+        asks = [ask for ask in asks if _left(ask, batch)]
+        if any(prompt.sample.scored_from for prompt in batch):  # a batch is of one cell
+            return [self._read(loaded, ask, batch) for ask in asks]
+        start = time.perf_counter()
+        with self._under(loaded.model, asks[0].schedule) as applied:
+            prefill, read = loaded.decoder.prefill(batch, applied), _calls(applied)
+        shared, by_arm = (time.perf_counter() - start) / len(asks), []
+        for ask in asks:
+            start = time.perf_counter()
+            mine = prefill if ask is asks[-1] else prefill.copy()
+            with self._under(loaded.model, ask.schedule) as applied:
+                answers, calls = loaded.decoder.answer(mine, applied), _calls(applied)
+            completions = _completions(ask, batch, answers, shared + time.perf_counter() - start)
+            by_arm.append(
+                (ask.arm.name, completions, [sum(c) for c in zip(read, calls, strict=True)])
+            )
+        return by_arm
+
+    def _read(
+        self, loaded: _Loaded, ask: Ask, batch: Sequence[Prompt]
+    ) -> tuple[str, list[Completion], list[int]]:
+        """As `_answers`, of texts that one arm reads: what is scored is decode from the start."""
+        start = time.perf_counter()
+        with self._under(loaded.model, ask.schedule) as applied:
+            answers, calls = loaded.decoder.read(batch, applied), _calls(applied)
+        completions = _completions(ask, batch, answers, time.perf_counter() - start)
+        return ask.arm.name, completions, list(calls)
+
     @contextmanager
     def _under(
-        self, model: CausalModel, arm: ArmConfig, schedule: ReuseSchedule | None
+        self, model: CausalModel, schedule: ReuseSchedule | None
     ) -> Iterator[AppliedSchedule | None]:
-        """The model under the arm's schedule, with its distilled indexers where it names some."""
-        with ExitStack() as stack:
-            if arm.indexer is not None:
-                stack.enter_context(apply_indexer(model, Path(arm.indexer), schedule))
-            if schedule is None:
-                yield None
-            else:
-                chunked = self.config.indexer == "chunked"
-                yield stack.enter_context(apply_schedule(model, schedule, chunked=chunked))
+        """The model under a schedule, if any."""
+        if schedule is None:
+            yield None
+            return
+        chunked, sparse = self.config.indexer == "chunked", self.config.attention == "sparse"
+        with apply_schedule(model, schedule, chunked=chunked, sparse=sparse) as applied:
+            yield applied
 
     def engagement(self) -> dict[str, JsonValue]:
         """Indexer runs per layer while the last arm answered: shared layers must show none."""
-        if self._last is None:
+        return self.engagement_of(next(reversed(self._ran), ""))
+
+    def engagement_of(self, arm: str) -> dict[str, JsonValue]:
+        """The same of an arm of the last answers."""
+        ran = self._ran.get(arm)
+        if ran is None or ran.schedule is None:
             return {"verdict": "not applicable: the model has no indexers"}
-        ran = [count > 0 for count in self._calls]
-        verdict = "engaged" if ran == list(self._last.computes) else "not engaged"
-        if not any(ran):
+        called = [count > 0 for count in ran.calls]
+        verdict = "engaged" if called == list(ran.schedule.computes) else "not engaged"
+        if not any(called):
             verdict = "unknown: nothing was generated"
-        return {"verdict": verdict, "indexer_calls": list(self._calls)}
+        return {"verdict": verdict, "indexer_calls": list(ran.calls)}
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:
@@ -234,12 +302,15 @@ def _size(prompt: Prompt) -> int:
     return len(prompt.token_ids) + prompt.max_new_tokens
 
 
+def _left(ask: Ask, batch: Sequence[Prompt]) -> bool:
+    """Whether an arm has not answered all of a batch."""
+    return not all(prompt.sample.id in ask.done for prompt in batch)
+
+
 def _completions(
-    decoder: GreedyDecoder, batch: Sequence[Prompt], applied: AppliedSchedule | None
+    ask: Ask, batch: Sequence[Prompt], answers: Sequence[Answer], seconds: float
 ) -> list[Completion]:
-    start = time.perf_counter()
-    answers = decoder.answer(batch, applied)
-    seconds = (time.perf_counter() - start) / len(batch)
+    """What an arm had not answered of a batch that took so many seconds."""
     return [
         Completion(
             sample_id=prompt.sample.id,
@@ -247,10 +318,11 @@ def _completions(
             finish_reason=answer.reason,
             prompt_tokens=len(prompt.token_ids),
             completion_tokens=answer.tokens,
-            seconds=seconds,
+            seconds=seconds / len(batch),
             error=answer.error,
         )
         for prompt, answer in zip(batch, answers, strict=True)
+        if prompt.sample.id not in ask.done
     ]
 
 

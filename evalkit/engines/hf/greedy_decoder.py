@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -40,6 +42,35 @@ class Answer(NamedTuple):
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """A batch of prompts that the model has read.
+
+    Attributes:
+        batch: its prompts.
+        problems: why a prompt was not read, in their order; None: it was.
+        mask: of the prompts read, left-padded [B, S].
+        logits: after their last tokens, fp32 [B, vocabulary].
+        cache: keys and values of their tokens.
+    """
+
+    batch: Sequence[Prompt]
+    problems: Sequence[str | None]
+    mask: Tensor
+    logits: Tensor
+    cache: IndexerCache
+
+    @property
+    def read(self) -> list[Prompt]:
+        """The prompts that were read."""
+        return [p for p, problem in zip(self.batch, self.problems, strict=True) if not problem]
+
+    @torch.inference_mode()
+    def copy(self) -> Prefill:
+        """The same with a cache of its own: decoding fills the cache."""
+        return replace(self, cache=copy.deepcopy(self.cache))
+
+
 class _GenerationConfig(Protocol):
     eos_token_id: int | list[int] | None
 
@@ -66,24 +97,32 @@ class GreedyDecoder:
         self.limit: int | None = getattr(text, "max_position_embeddings", None)
         self.stop_ids = _stop_ids(model, tokenizer)
 
-    def answer(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
-        """Answers in the order of the batch; a prompt that cannot run is an error, not a crash."""
+    @torch.inference_mode()
+    def prefill(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> Prefill:
+        """Read the prompts; one that cannot run is a problem of its own, not a crash."""
         problems = [self._problem(prompt) for prompt in batch]
         good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
-        read = any(prompt.sample.scored_from for prompt in good)  # a batch is of one cell
-        work = self._read if read else self._decode
-        answers = iter(work(good, applied) if good else [])
-        return [
-            Answer("", "error", 0, problem) if problem else next(answers) for problem in problems
-        ]
+        ids, mask = self._padded(good)
+        cache = new_cache(self.model)
+        _set_phase(applied, "prefill")
+        logits = self._prefill(ids, mask, _positions(mask), cache) if good else mask.float()
+        _set_phase(applied, None)
+        return Prefill(batch, problems, mask, logits, cache)
 
-    def _read(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
-        """What the model says of texts that are only read."""
-        found = read_texts(self.model, batch, self._padded(batch), applied, self.prefill_chunk)
-        return [
-            Answer("", "error", 0, NOT_FINITE) if one is None else Answer(one.text(), "stop", 0)
-            for one in found
-        ]
+    def answer(self, prefill: Prefill, applied: AppliedSchedule | None) -> list[Answer]:
+        """Answers in the order of the batch, decoded from its prefill, whose cache is used up."""
+        return _in_order(prefill.problems, self._decode(prefill, applied) if prefill.read else [])
+
+    def read(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
+        """What the model says of texts that are only read (`Sample.scored_from`)."""
+        problems = [self._problem(prompt) for prompt in batch]
+        good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
+        if not good:
+            return _in_order(problems, [])
+        texts = read_texts(self.model, good, self._padded(good), applied, self.prefill_chunk)
+        failed = Answer("", "error", 0, NOT_FINITE)
+        said = (failed if one is None else Answer(one.text(), "stop", 0) for one in texts)
+        return _in_order(problems, said)
 
     def _problem(self, prompt: Prompt) -> str | None:
         need = len(prompt.token_ids) + prompt.max_new_tokens
@@ -94,12 +133,9 @@ class GreedyDecoder:
         return None
 
     @torch.inference_mode()
-    def _decode(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
-        ids, mask = self._padded(batch)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        cache = new_cache(self.model)
-        _set_phase(applied, "prefill")
-        logits = self._prefill(ids, mask, positions, cache)
+    def _decode(self, prefill: Prefill, applied: AppliedSchedule | None) -> list[Answer]:
+        batch, mask, logits = prefill.read, prefill.mask, prefill.logits
+        positions = _positions(mask)[:, -1:]
         rows: list[list[int]] = [[] for _ in batch]
         reasons: list[str | None] = [None] * len(batch)
         finite = torch.ones(len(batch), dtype=torch.bool, device=logits.device)
@@ -111,8 +147,8 @@ class GreedyDecoder:
             if all(reasons):
                 break
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=1)
-            positions = positions[:, -1:] + 1
-            logits = self._forward(token.unsqueeze(1), mask, positions, cache)
+            positions = positions + 1
+            logits = self._forward(token.unsqueeze(1), mask, positions, prefill.cache)
         _set_phase(applied, None)
         return [
             self._result(prompt, row, reason or "length")
@@ -165,7 +201,7 @@ class GreedyDecoder:
 
     def _padded(self, batch: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """Left-padded ids and mask [B, S] on the model's device."""
-        width = max(len(prompt.token_ids) for prompt in batch)
+        width = max((len(prompt.token_ids) for prompt in batch), default=0)
         pad = self.tokenizer.pad_token_id or 0
         ids = torch.full((len(batch), width), pad, dtype=torch.long)
         mask = torch.zeros((len(batch), width), dtype=torch.long)
@@ -195,6 +231,17 @@ class GreedyDecoder:
         )
         logits: Tensor = result.logits[:, -1].float()
         return logits
+
+
+def _in_order(problems: Sequence[str | None], answers: Iterable[Answer]) -> list[Answer]:
+    """One for every prompt: an error where there is a problem, else the next answer."""
+    left = iter(answers)
+    return [Answer("", "error", 0, problem) if problem else next(left) for problem in problems]
+
+
+def _positions(mask: Tensor) -> Tensor:
+    """Of left-padded tokens [B, S]."""
+    return (mask.cumsum(1) - 1).clamp(min=0)
 
 
 def _set_phase(applied: AppliedSchedule | None, phase: Phase | None) -> None:

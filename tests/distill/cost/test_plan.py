@@ -76,6 +76,16 @@ def test_nothing_grows_with_the_square_of_the_length(v32):
     assert longer.flop[scores] == pytest.approx(2 * short.flop[scores])
 
 
+def test_masked_attention_does():
+    sizes, native = sizes_of(meta_model(DeepseekV4Config(**v4_options(8))))
+    short, longer = (
+        estimate(sizes, native, recipe(data={"length": n})).in_memory for n in (4096, 8192)
+    )
+    name = "attention scores of all pairs of tokens"
+    assert short[name] == 4 * 4 * 4 * 4096 * 5120 * 2  # copies, heads, batch, pairs, bf16
+    assert longer[name] == 4 * short[name]
+
+
 def test_the_command_takes_a_recipe_and_a_configuration(checkpoint, tmp_path):
     path = tmp_path / "r.toml"
     path.write_text(f'model = "{checkpoint}"\n[arm]\nretention = "1/4"\n')
