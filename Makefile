@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo smollm2 test test-slow test-engines lint clean
+.PHONY: demo smollm2 test test-slow test-engines test-package lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, found " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
@@ -14,8 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/evalkit run recipes/eval/demo.toml --out runs/demo
-	$(BIN)/evalkit report runs/demo
+	$(BIN)/evalkit demo
 
 # A real language model under index reuse, and its rescue (recipes/smollm2). LIMIT=8: the first eight
 # samples of each task; without it all forty.
@@ -50,6 +49,17 @@ test-slow: $(STAMP)
 
 test-engines: $(STAMP)
 	$(BIN)/python -m pytest -m engines -rs tests/engines_source
+
+# The wheel and the sdist, each installed alone and used away from the checkout.
+test-package: $(STAMP)
+	rm -rf dist build/package
+	$(BIN)/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")'
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	for file in dist/*.whl dist/*.tar.gz; do \
+		rm -rf build/package && $(PYTHON) -m venv build/package && \
+		build/package/bin/pip install --quiet -c constraints.txt $$file && \
+		(cd build/package && bin/evalkit recipes && bin/evalkit demo) || exit 1; \
+	done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

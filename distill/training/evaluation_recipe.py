@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from distill.config.train import DistillConfig
 from distill.errors import DistillError
 from evalkit.config.schedule import ScheduleConfig
+from evalkit.core.toml import inline
 
 BASELINE, AGAIN, TWIN, DISTILLED = "baseline", "baseline again (A/A)", "undistilled", "distilled"
 
@@ -55,7 +56,7 @@ def command(
         *(sys.executable, "-m", "evalkit.cli"),
         *("run", str(recipe), "--out", str(out / "evaluation")),
         *("--set", f"model={json.dumps(model)}"),
-        *("--set", f"arms={toml(arms(config.arm, indexer))}"),
+        *("--set", f"arms={inline(arms(config.arm, indexer))}"),
         *("--set", f"compare.baseline={json.dumps(BASELINE)}"),
         *("--set", f"compare.repeat_of_baseline={json.dumps(AGAIN)}"),
     ]
@@ -70,12 +71,3 @@ def run(command: Sequence[str]) -> None:
     done = subprocess.run(command, check=False)  # noqa: S603
     if done.returncode:
         raise DistillError(f"the evaluation ended with exit code {done.returncode}")
-
-
-def toml(value: object) -> str:
-    """A value as inline TOML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see recipes/eval.")]
+Recipe = Annotated[Path, typer.Argument(help="Recipe (TOML), see `evalkit recipes`.")]
 RunDir = Annotated[Path, typer.Argument(help="Run directory.")]
 Out = Annotated[Path | None, typer.Option(help="Run directory; default: runs/<recipe name>.")]
 Baseline = Annotated[

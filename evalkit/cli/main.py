@@ -10,8 +10,10 @@ from evalkit.cli import (
     exchange,
     overlap,
     power,
+    recipes,
     report,
     run,
+    runs,
     schedule,
     tasks,
 )
@@ -24,6 +26,7 @@ app = command_line(
 app.command()(run.run)
 app.command()(run.score)
 app.command()(run.compare)
+app.command()(runs.runs)
 app.command()(report.report)
 app.command("import")(exchange.import_)
 app.command()(exchange.export)
@@ -35,6 +38,8 @@ app.command()(power.power)
 app.command()(overlap.overlap)
 app.add_typer(data.app, name="data")
 app.command()(tasks.tasks)
+app.command()(recipes.recipes)
+app.command()(recipes.demo)
 
 
 def main() -> None:

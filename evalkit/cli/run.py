@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalkit.cli.common import Baseline, Out, Recipe, RunDir
-from evalkit.core.console import echo, open_console, open_progress
+from evalkit.cli.common import Baseline, Out, RunDir
+from evalkit.core.console import echo, open_console
 from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from evalkit.run.plan import RunPlan
-    from evalkit.run.runner import StoppingRule
     from evalkit.run.store import RunStore
 
 NO_ANSWERS = 3
@@ -25,7 +24,9 @@ NO_ANSWERS = 3
 
 
 def run(
-    recipe: Recipe,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="Recipe (TOML), see `evalkit recipes`.")
+    ] = None,
     out: Out = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override, for example engine.max_batch=8.")
@@ -42,22 +43,40 @@ def run(
             " or benchmark (what would the whole benchmark say?)."
         ),
     ] = "tasks",
+    model: Annotated[
+        str | None, typer.Option(help="Without a recipe: directory or hub id.")
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(help="With --model: ruler:vt@8192,longbench:qasper,needle@16k and so on."),
+    ] = None,
+    arms: Annotated[
+        str, typer.Option(help="With --model: 1/2,k1,1/4+k1 beside the baseline and its repeat.")
+    ] = "",
+    samples: Annotated[
+        int | None, typer.Option(help="With --model: samples of every task; default: 100.")
+    ] = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(help="With --model: server of all arms, or ARM=URL; may be given again."),
+    ] = None,
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
-    from evalkit.config.run import RunConfig
-    from evalkit.core.recipe import load
+    from evalkit.api import carry_out
     from evalkit.engines import help_first_process
     from evalkit.engines.hf.distributed import is_helper
-    from evalkit.run.plan import plan
-    from evalkit.run.scoring import score_run
-    from evalkit.run.store import RunStore
 
-    config = load(recipe, RunConfig, set_ or ())
+    if recipe is not None and (model or tasks or arms or url or samples):
+        raise EvalkitError("give a recipe, or --model with --tasks and --arms, not both")
+    if recipe is None and limit is not None:
+        raise EvalkitError("--limit is for a recipe: with --model, say --samples")
+    if recipe is None:
+        store, todo = _without_recipe(model, tasks, arms, samples, url or (), set_ or (), out)
+    else:
+        store, todo = _with_recipe(recipe, set_ or (), out, limit)
     if is_helper():
-        help_first_process(config.engine)
+        help_first_process(todo.config.engine)
         return
-    todo = plan(config, recipe.resolve().parent, limit)
-    store = RunStore(out or Path("runs") / recipe.stem)
     console = open_console()
     stopping = None
     if until_decided:
@@ -65,8 +84,7 @@ def run(
 
         stopping = SequentialStopping(todo, store, question=question)
     with store.lock():
-        refused = _generate(todo, store, console, stopping)
-        score_run(store, todo.config.scoring)
+        refused = carry_out(todo, store, console, stopping=stopping)
     silent = [] if refused else _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
     if refused:
@@ -75,6 +93,50 @@ def run(
     if silent:
         typer.echo(f"evalkit: not one usable answer of {', '.join(silent)}", err=True)
         raise typer.Exit(NO_ANSWERS)
+
+
+def _with_recipe(
+    recipe: Path, changes: Sequence[str], out: Path | None, limit: int | None
+) -> tuple[RunStore, RunPlan]:
+    """The run of a recipe: one that lies in a run directory is the run there."""
+    from evalkit.config.run import RunConfig
+    from evalkit.core.recipe import load
+    from evalkit.run.plan import plan
+    from evalkit.run.store import RunStore
+
+    todo = plan(load(recipe, RunConfig, changes), recipe.resolve().parent, limit)
+    beside = RunStore(recipe.parent)
+    default = (
+        recipe.parent if recipe == beside.recipe and beside.exists else Path("runs", recipe.stem)
+    )
+    return RunStore(out or default), todo
+
+
+def _without_recipe(
+    model: str | None,
+    tasks: str | None,
+    arms: str,
+    samples: int | None,
+    urls: Sequence[str],
+    changes: Sequence[str],
+    out: Path | None,
+) -> tuple[RunStore, RunPlan]:
+    """The run that a model, tasks and arms stand for."""
+    from evalkit.api.evaluate import default_directory, short_plan
+    from evalkit.run.short_recipe import SAMPLES, short_recipe
+    from evalkit.run.store import RunStore
+
+    if model is None or not tasks:
+        raise EvalkitError("give a recipe, or --model and --tasks, such as --tasks ruler:vt@8192")
+    count = SAMPLES if samples is None else samples
+    recipe = short_recipe(model, _listed(tasks), _listed(arms), samples=count, urls=urls)
+    store = RunStore(out or default_directory(model))
+    return store, short_plan(recipe, changes, store)
+
+
+def _listed(text: str) -> list[str]:
+    """Entries between commas."""
+    return [entry for part in text.split(",") if (entry := part.strip())]
 
 
 def score(
@@ -108,31 +170,6 @@ def compare(
     from evalkit.run.store import RunStore
 
     _compare(RunStore(directory), baseline, open_console(), set_ or ())
-
-
-def _generate(
-    todo: RunPlan, store: RunStore, console: Console, stopping: StoppingRule | None = None
-) -> dict[str, str]:
-    """Run what is missing under a progress bar with the time left."""
-    from evalkit.run.haystack_plan import undecidable
-    from evalkit.run.runner import run as generate
-    from evalkit.run.shared_prefill import prefills
-
-    for line in (*prefills(todo), *undecidable(todo)):
-        console.print(f"· {line}", style="dim", markup=False)
-    with open_progress(console) as progress:
-        bar = progress.add_task("generate", total=todo.total)
-
-        def on_answer(arm: str, count: int) -> None:
-            progress.update(bar, advance=count, description=arm)
-
-        try:
-            return generate(todo, store, on_answer=on_answer, stopping=stopping)
-        except KeyboardInterrupt:
-            progress.stop()
-            raise EvalkitError(
-                f"interrupted; finished answers are kept in {store.path}, the same command goes on"
-            ) from None
 
 
 def _compare(

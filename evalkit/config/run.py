@@ -136,6 +136,7 @@ class RunConfig(Strict):
         scoring: how answers are scored.
         compare: how they are compared.
         bench: load of `evalkit bench`, which measures speed beside quality.
+        limit: first samples of every cell only.
     """
 
     model: str | None = None
@@ -146,6 +147,7 @@ class RunConfig(Strict):
     scoring: ScoringConfig = ScoringConfig()
     compare: CompareConfig = CompareConfig()
     bench: BenchConfig | None = None
+    limit: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _names(self) -> RunConfig:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+UNLIMITED = 10_000
+"""Columns of a pipe or file: no name is cut and no line is broken there."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
 def shown(text: str) -> str:
     """A text as it may be printed: without secrets, control characters spelled out."""
     return printable(redact(text))
@@ -42,7 +49,7 @@ def open_console(*, quiet: bool = False) -> Console:
 
     console = ShownConsole(highlight=False, soft_wrap=False, quiet=quiet)
     if not console.is_terminal:
-        console.width = max(console.width, 160)
+        console.width = UNLIMITED
     return console
 
 
@@ -82,9 +89,10 @@ def run_command(name: str, app: Callable[[], object]) -> None:
         except (EvalkitError, ScheduleError) as error:
             echo(f"{name}: {error}", error=True)
             sys.exit(2)
-        except KeyboardInterrupt:
-            echo(f"{name}: interrupted; the same command goes on", error=True)
-            sys.exit(130)
+        except SystemExit as ended:
+            if ended.code == INTERRUPTED:  # typer's, once Ctrl-C was pressed in a command
+                echo(f"{name}: interrupted; the same command goes on", error=True)
+            raise
         except Exception as error:
             from evalkit.core.plugins import fault
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -40,9 +41,13 @@ def model_config(model: str) -> ModelConfig:
     try:
         config: ModelConfig = AutoConfig.from_pretrained(name, **more)
     except Exception as error:  # whatever a damaged file makes transformers raise
-        raise EvalkitError(
-            f"model {model}: no usable configuration: {in_one_line(error)}"
-        ) from error
+        here = Path(name).is_dir()
+        what = (
+            "no usable configuration"
+            if here
+            else "no such directory, and nothing usable on the hub"
+        )
+        raise EvalkitError(f"model {model}: {what}: {in_one_line(error)}") from error
     return config
 
 
@@ -157,6 +162,18 @@ def resolve_model(name: str, base_dir: Path) -> str:
     candidate = path if path.is_absolute() else base_dir / path
     if candidate.is_dir() or (candidate.suffix == ".gguf" and candidate.is_file()):
         return str(candidate.resolve())
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise EvalkitError(f"model {name}: no such directory, nor a .gguf file ({candidate})")
+    meant = _meant(candidate)
+    hint = f"; did you mean {meant}?" if meant else ""
+    is_path = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
+    if is_path or (meant and known_config(name) is None):
+        raise EvalkitError(f"model {name}: no such directory, nor a .gguf file ({candidate}){hint}")
     return name
+
+
+def _meant(path: Path) -> Path | None:
+    """What lies beside a path that is not there, under almost the same name."""
+    if not path.parent.is_dir():
+        return None
+    names = [entry.name for entry in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return path.parent / close[0] if close else None

@@ -141,9 +141,13 @@ class Registry(Generic[T]):
             )
         return self._checked(name, plugin.value, plugin.package)
 
+    def ours(self) -> Iterator[T]:
+        """Those of no other package."""
+        yield from map(self._own, self.builtin)
+
     def usable(self) -> Iterator[T]:
         """Every record that can be had: ours, then those of packages without a fault."""
-        yield from map(self._own, self.builtin)
+        yield from self.ours()
         for name in self.plugins:
             if name not in self.builtin:
                 with suppress(EvalkitError):

@@ -94,6 +94,24 @@ def _move(data: dict[str, Any], old: str, new: str) -> bool:
 
 R = TypeVar("R", bound=BaseModel)
 
+WORDS = {
+    "missing": "missing",
+    "union_tag_not_found": "kind is missing",
+    "bool_parsing": "neither true nor false",
+    "bool_type": "neither true nor false",
+    "dict_type": "not a section",
+    "float_parsing": "not a number",
+    "float_type": "not a number",
+    "int_from_float": "not a whole number",
+    "int_parsing": "not a whole number",
+    "int_type": "not a whole number",
+    "list_type": "not a list",
+    "model_type": "not a section",
+    "string_type": "not text",
+    "tuple_type": "not a list",
+}
+"""What the commonest problems are called here, by the name that pydantic has for them."""
+
 
 @dataclass(frozen=True)
 class ByKind:
@@ -155,10 +173,20 @@ def load(path: Path, model: type[R], overrides: Sequence[str] = ()) -> R:
         raise EvalkitError(f"{path}: not valid TOML: {error}") from None
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse(overridden(data, overrides), model, str(path))
+
+
+def overridden(data: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
+    """A recipe with overrides such as ``engine.batch_tokens=4096`` applied.
+
+    Raises:
+        EvalkitError: an override names no place of the recipe.
+    """
     for text in overrides:
         learn(_as_section(text))  # an error may repeat it
-    _apply_all(data, overrides)
-    return parse(data, model, str(path))
+    changed = copy.deepcopy(dict(data))
+    _apply_all(changed, overrides)
+    return changed
 
 
 def override(data: Mapping[str, object], model: type[R], changes: Sequence[str], where: str) -> R:
@@ -259,8 +287,12 @@ def _index(node: Sequence[object], part: str, override: str) -> int:
 
 
 def _explain(error: ValidationError, model: type[BaseModel], data: object) -> str:
-    """The first problem in words, with the nearest known key for an unknown one."""
-    first = error.errors(include_url=False)[0]
+    """The first problem in words, unknown keys before all others, with the nearest known one.
+
+    A key that is misspelt is missing, too: what it is called is worth more than that.
+    """
+    problems = error.errors(include_url=False)
+    first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     unknown = first["type"] == "extra_forbidden"
     path, sections = _section(first["loc"][:-1] if unknown else first["loc"], model, data)
     path += [str(part) for part in first["loc"][-1:] if unknown]
@@ -271,7 +303,7 @@ def _explain(error: ValidationError, model: type[BaseModel], data: object) -> st
         near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.55)
         hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
         return f"unknown key {location}; {hint}{more}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     value = first.get("input")
     shown = f", got {value!r}" if isinstance(value, str | int | float | bool) else ""
     return f"{location}: {message}{shown}{more}" if location else f"{message}{more}"

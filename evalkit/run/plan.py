@@ -37,6 +37,7 @@ class RunPlan:
         limit: first samples of each cell only, or None.
         indexers: facts of the distilled indexers, by the name of the arm that has some.
         base_dir: folder of the recipe.
+        recipe_text: recipe.toml to be left in the run directory; "" where the user has a recipe.
     """
 
     config: RunConfig
@@ -45,6 +46,7 @@ class RunPlan:
     limit: int | None
     indexers: Mapping[str, IndexerFacts] = field(default_factory=dict)
     base_dir: Path = Path()
+    recipe_text: str = ""
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""
@@ -71,6 +73,11 @@ class RunPlan:
 def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan:
     """Resolve models and build the tasks; nothing heavy is loaded.
 
+    Args:
+        config: the recipe.
+        base_dir: its folder.
+        limit: instead of the recipe's.
+
     Raises:
         EvalkitError: a model or a file that the recipe names is not there, or a schedule does not
             fit its model.
@@ -78,7 +85,9 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
     if limit is not None and limit < 1:
         raise EvalkitError(f"--limit {limit}: it must be 1 or more")
     _readable(config)
-    config = config.model_copy(update={"arms": tuple(_located(a, base_dir) for a in config.arms)})
+    limit = config.limit if limit is None else limit
+    arms = tuple(_located(arm, base_dir) for arm in config.arms)
+    config = config.model_copy(update={"arms": arms, "limit": limit})
     indexers = {arm.name: _indexer(arm) for arm in config.arms if arm.indexer is not None}
     models = {
         arm.name: resolve_model(arm.model or config.model or "", base_dir) for arm in config.arms

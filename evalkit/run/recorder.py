@@ -17,7 +17,7 @@ from evalkit.run.store import RunStore
 
 
 class RunRecorder:
-    """Keeps run.json; nothing but `begin`, `describe` and `write` touches the disk.
+    """Keeps run.json; nothing but `__init__` and `write` touches the disk.
 
     Attributes:
         run: run.json as it stands.
@@ -40,6 +40,8 @@ class RunRecorder:
             environment=with_guests(environment(), todo.packages, known),
         )
         self.write()
+        if todo.recipe_text:
+            store.write_recipe(todo.recipe_text)
 
     def _before(self, wanted: JsonObject) -> RunRecord | None:
         """The run that is taken up again, after a check that it is the same.

@@ -78,6 +78,7 @@ def run(
     *,
     on_answer: Callable[[str, int], None] = lambda *_: None,
     stopping: StoppingRule | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, str]:
     """Generate everything that is missing in a run directory.
 
@@ -86,6 +87,7 @@ def run(
         store: the directory; the caller holds its lock.
         on_answer: called as (arm name, answers) while answers come, resumed ones included.
         stopping: draws the samples of every task in its order and may stop arms early.
+        engine: one that is open already; default: the recipe's.
 
     Returns:
         arms that got no answers because their server does not run their schedule, and why.
@@ -99,7 +101,7 @@ def run(
     recorder.note_until_decided(None if stopping is None else StoppingRecord.interrupted())
     for model in _models(todo, stopping):
         ask_first_prompts(todo, _renderer(todo, model))
-    engine = open_engine(todo.config.engine)
+    engine = engine or open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
         facts, renderer = load(engine, model), _renderer(todo, model)

@@ -1,6 +1,7 @@
 """The run directory: append-only records that survive a kill, one writer at a time.
 
 run.json                 what was asked and what answered (written atomically)
+recipe.toml              of a run that was asked for without one
 items.jsonl              the gold: one line per sample, shared by all arms
 arms/<slug>/samples.jsonl  raw completions, appended batch by batch
 arms/<slug>/first.jsonl    first answers of samples that are asked twice
@@ -24,6 +25,7 @@ from evalkit.core.files import (
     dumps,
     read_jsonl,
     read_object,
+    write_atomic,
     write_jsonl,
     write_object,
     writing,
@@ -78,6 +80,15 @@ class RunStore:
         """Replace run.json atomically."""
         write_object(self.path / "run.json", run.stored, allow_nan=True)
 
+    @property
+    def recipe(self) -> Path:
+        """The recipe of a run that was asked for without one."""
+        return self.path / "recipe.toml"
+
+    def write_recipe(self, text: str) -> None:
+        """Replace recipe.toml atomically."""
+        write_atomic(self.recipe, text)
+
     def _dropped(self) -> frozenset[str]:
         """Cells that the recipe has no more; none where there is no run."""
         return self.read_run().dropped if self.exists else frozenset()
@@ -85,9 +96,22 @@ class RunStore:
     # -- items ----------------------------------------------------------------------------------
 
     def read_items(self) -> dict[str, ItemRow]:
-        """Gold by sample id, in plan order; not of cells that the recipe has no more."""
-        rows, dropped = read_jsonl(self.path / "items.jsonl", ItemRow.parse), self._dropped()
-        return {row.sample_id: row for row in rows if row.task not in dropped}
+        """Gold by sample id, in plan order; not of cells that the recipe has no more.
+
+        Raises:
+            EvalkitError: a line is damaged, or two different ones have one id.
+        """
+        path, dropped, found = self.path / "items.jsonl", self._dropped(), dict[str, ItemRow]()
+        for row in read_jsonl(path, ItemRow.parse):
+            if row.task in dropped:
+                continue
+            old = found.setdefault(row.sample_id, row)
+            if old is not row and not old.same_as(row):
+                raise EvalkitError(
+                    f"{path}: two different samples are called {row.sample_id}: remove the line"
+                    " that does not belong there"
+                )
+        return found
 
     def forget_items(self) -> None:
         """Drop the gold of a run that nobody has answered."""
@@ -119,13 +143,26 @@ class RunStore:
         return self.path / "arms" / slug(arm)
 
     def read_samples(self, arm: str, call: str = "samples") -> dict[str, SampleRow]:
-        """Latest completion per sample id; a later line replaces an earlier (failed) one.
+        """The completion of every sample id; a later line replaces one that failed.
 
         Those to cells that the recipe has no more are left out.
+
+        Raises:
+            EvalkitError: a line is damaged, or a sample has two different answers.
         """
-        rows = read_jsonl(self.arm_dir(arm) / f"{call}.jsonl", SampleRow.parse)
-        dropped = self._dropped()
-        return {row.sample_id: row for row in rows if row.task not in dropped}
+        path = self.arm_dir(arm) / f"{call}.jsonl"
+        dropped, found = self._dropped(), dict[str, SampleRow]()
+        for row in read_jsonl(path, SampleRow.parse):
+            if row.task in dropped:
+                continue
+            old = found.get(row.sample_id)
+            if old is not None and not old.failed and old != row:
+                raise EvalkitError(
+                    f"{path}: two different answers to {row.sample_id}: nobody records that, so"
+                    " remove the line that does not belong there"
+                )
+            found[row.sample_id] = row
+        return found
 
     def add_samples(self, arm: str, rows: Iterable[SampleRow], call: str = "samples") -> None:
         """Append completions and make sure that they are on disk."""
@@ -156,12 +193,17 @@ class RunStore:
         with lock as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 handle.seek(0)
                 owner = handle.read().strip() or "unknown"
                 raise EvalkitError(
                     f"{self.path}: another process (pid {owner}) is writing to this run: wait for"
                     " it, or use another --out"
+                ) from None
+            except OSError as error:
+                raise EvalkitError(
+                    f"{self.path}: cannot be locked ({error.strerror}): put the run directory on a"
+                    " file system with locks, or mount this one with them"
                 ) from None
             with writing(self.path):
                 handle.truncate(0)

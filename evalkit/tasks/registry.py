@@ -101,9 +101,11 @@ def build_all(configs: Sequence[Strict], base_dir: Path) -> list[Task]:
 
 def _refuse_borrowed_name(cell: str, kind: str) -> None:
     """Tables would put the cell into the column of a benchmark of ours."""
-    for name in TASKS.builtin:
-        if name != kind and TASKS[name].column(cell) is not None:
-            raise EvalkitError(f"{cell} is the name of a cell of {name}: name the section apart")
+    for other in TASKS.ours():
+        if other.name != kind and other.column(cell) is not None:
+            raise EvalkitError(
+                f"{cell} is the name of a cell of {other.name}: name the section apart"
+            )
 
 
 def content(config: Strict, base_dir: Path) -> JsonObject:

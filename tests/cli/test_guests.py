@@ -304,7 +304,7 @@ def test_keys_and_kinds_of_a_package_have_the_same_hints(install, recipe, tmp_pa
     path = recipe()
     for change, words in (
         ('tasks.0.wrods=["a"]', "unknown key tasks.0.wrods; did you mean words?"),
-        ("tasks.0.words=3", "tasks.0.words: Input should be a valid tuple, got 3"),
+        ("tasks.0.words=3", "tasks.0.words: not a list, got 3"),
         ("engine.kep=3", "unknown key engine.kep; did you mean keep?"),
         ("engine.kind=parot", "engine: unknown kind of engine parot; did you mean parrot?"),
         ("tasks.0.kind=ecko", "tasks.0: unknown kind of task ecko; did you mean echo?"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import append_jsonl, dumps, read_jsonl, write_atomic
 from evalkit.core.json_fields import text
+from evalkit.core.records import SampleRow
 from evalkit.core.types import Prompt, Sample
 from evalkit.run.store import RunStore, slug
 
@@ -197,3 +198,36 @@ def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
             write_atomic(path, "")
     assert rows(path)[:1] == ["a"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def answer(text, sample_id="t/0", reason="stop"):
+    row = SampleRow(sample_id, "t", "0" * 64, 3, 2, text, reason)
+    return row.sealed()
+
+
+def test_a_second_answer_to_a_sample_does_not_win_silently(tmp_path):
+    store = RunStore(tmp_path)
+    failed = answer("", reason="error")
+    store.add_samples("a", [failed, answer("one"), answer("one"), answer("two", "t/1")])
+    assert [row.completion for row in store.read_samples("a").values()] == ["one", "two"]
+    store.add_samples("a", [answer("three", "t/1")])
+    with pytest.raises(EvalkitError, match=r"samples.jsonl: two different answers to t/1: "):
+        store.read_samples("a")
+
+
+def test_two_samples_of_one_id_are_refused(tmp_path):
+    gold = {"sample_id": "t/0", "task": "t", "metric": "qa_f1", "cluster": "c", "meta": {}}
+    append_jsonl(tmp_path / "items.jsonl", [gold | {"references": ["x"]}] * 2)
+    assert len(RunStore(tmp_path).read_items()) == 1
+    append_jsonl(tmp_path / "items.jsonl", [gold | {"references": ["y"]}])
+    with pytest.raises(EvalkitError, match=r"items.jsonl: two different samples are called t/0: "):
+        RunStore(tmp_path).read_items()
+
+
+def test_a_file_system_without_locks_is_not_another_process(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(EvalkitError, match=r"cannot be locked \(No locks available\)"):
+        RunStore(tmp_path).lock().__enter__()

@@ -106,7 +106,7 @@ class HfEngine:
             live, load_tokenizer(model), prefill_chunk=self.config.prefill_chunk
         )
         facts: dict[str, JsonValue] = {
-            "weights_sha256": weights_hash(model) if Path(model).exists() else None,
+            "weights_sha256": self._weights_hash(model),
             "revision": getattr(live.config, "_commit_hash", None),
             "model_type": live.config.model_type,
             "dtype": str(live.dtype).removeprefix("torch."),
@@ -121,6 +121,10 @@ class HfEngine:
         if self.config.attention == "sparse" and sites is not None and sites.family.sparse:
             return "sparse"
         return text_config_of(live)._attn_implementation
+
+    def _weights_hash(self, model: str) -> str | None:
+        """None for a hub id, whose revision is known instead."""
+        return weights_hash(model) if Path(model).exists() else None
 
     def _load_model(self, model: str) -> CausalModel:
         from transformers import AutoModelForCausalLM

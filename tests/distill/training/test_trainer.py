@@ -320,10 +320,10 @@ def test_learning_rate():
 
 
 def write_recipe(path, config):
-    from distill.training.evaluation_recipe import toml
+    from evalkit.core.toml import inline
 
     lines = [
-        f"{key} = {toml(value)}"
+        f"{key} = {inline(value)}"
         for key, value in config.model_dump(mode="json", exclude_none=True).items()
     ]
     path.write_text("\n".join(lines) + "\n")
