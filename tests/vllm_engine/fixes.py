@@ -1,0 +1,28 @@
+"""What vLLM 0.32 needs to start DeepSeek-V4 on a CPU, one by one; nothing of it is copied."""
+
+from __future__ import annotations
+
+from tests.vllm_engine import kernels
+
+
+def install() -> tuple[str, ...]:
+    """Put all of them in place; the kernels that had to be replaced."""
+    _tile_schedules_that_the_cpu_does_not_have()
+    return kernels.install()
+
+
+def _tile_schedules_that_the_cpu_does_not_have() -> None:
+    """`sparse_swa.py` looks "c1a" and "c2a" up, which the CPU's planner leaves out."""
+    from vllm.models.deepseek_v4.cpu.cpu_mla import DeepseekV4CPUSparseSWAMetadataBuilder
+    from vllm.v1.attention.backends.mla import sparse_swa
+
+    class Complete(dict):
+        def __missing__(self, key):
+            return None
+
+    for builder in (
+        DeepseekV4CPUSparseSWAMetadataBuilder,
+        sparse_swa.DeepseekSparseSWAMetadataBuilder,
+    ):
+        plan = builder.build_tile_scheduler
+        builder.build_tile_scheduler = lambda *args, _plan=plan: Complete(_plan(*args))
