@@ -7,7 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.vllm_engine import model, start
+from tests.vllm_engine import start
+
+if find_spec("vllm") is not None:
+    start.prepare()  # Triton reads its variable when it is imported, by whomever
+
+from tests.vllm_engine import model
 
 
 @pytest.fixture(scope="session")

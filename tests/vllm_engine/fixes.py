@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from tests.vllm_engine import kernels
 
 
 def install() -> tuple[str, ...]:
     """Put all of them in place; the kernels that had to be replaced."""
     _tile_schedules_that_the_cpu_does_not_have()
-    return kernels.install()
+    missing = kernels.install()
+    if missing:
+        _chunks_and_prefixes_as_with_amx()
+    return missing
 
 
 def _tile_schedules_that_the_cpu_does_not_have() -> None:
@@ -26,3 +31,16 @@ def _tile_schedules_that_the_cpu_does_not_have() -> None:
     ):
         plan = builder.build_tile_scheduler
         builder.build_tile_scheduler = lambda *args, _plan=plan: Complete(_plan(*args))
+
+
+def _chunks_and_prefixes_as_with_amx() -> None:
+    """Without AMX tiles vLLM switches chunked prefill and prefix caching off, kernels aside."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    check = CpuPlatform.check_and_update_config
+
+    def checked(vllm_config):
+        with mock.patch("torch.cpu._is_amx_tile_supported", return_value=True):
+            check(vllm_config)
+
+    CpuPlatform.check_and_update_config = staticmethod(checked)

@@ -72,7 +72,7 @@ def install() -> tuple[str, ...]:
 def _plain_hyper_connections() -> None:
     """vLLM has these in plain torch, too; its CPU path calls C++."""
     from vllm.model_executor.kernels import mhc
-    from vllm.model_executor.kernels.mhc import torch as plain
+    from vllm.model_executor.kernels.mhc.torch import mhc_post_torch, mhc_pre_torch
 
     def head(x: Tensor, fn: Tensor, scale: Tensor, base: Tensor, norm: float, eps: float) -> Tensor:
         flat = x.flatten(-2).float()
@@ -81,15 +81,15 @@ def _plain_hyper_connections() -> None:
         return (share.unsqueeze(-1) * x.float()).sum(-2).to(x.dtype)
 
     def pre(*args, n_splits=1, norm_weight=None, norm_eps=0.0):
-        return plain.mhc_pre_torch(*args[:9])
+        return mhc_pre_torch(*args[:9])
 
-    mhc.mhc_pre_cpu, mhc.mhc_post_cpu, mhc.hc_head_fused_cpu = pre, plain.mhc_post_torch, head
+    mhc.mhc_pre_cpu, mhc.mhc_post_cpu, mhc.hc_head_fused_cpu = pre, mhc_post_torch, head
 
 
 def rotated(x: Tensor, positions: Tensor, cos_sin: Tensor, sign: float = 1.0) -> Tensor:
     """Interleaved pairs of the last 64 channels of [N, …, d], rotated to a position each."""
     cos, sin = cos_sin[positions].float().chunk(2, dim=-1)
-    shape = (x.shape[0], *(1 for _ in range(x.dim() - 2)), -1)
+    shape = (x.shape[0], *(1 for _ in range(x.dim() - 2)), _ROPE // 2)
     cos, sin = cos.reshape(shape), sign * sin.reshape(shape)
     plain, tail = x.float().split([x.shape[-1] - _ROPE, _ROPE], dim=-1)
     even, odd = tail[..., 0::2], tail[..., 1::2]

@@ -50,6 +50,7 @@ def engine(directory: Any, **options: Any) -> Any:
         "max_model_len": 4096,
         "max_num_batched_tokens": 4096,
         "max_num_seqs": 4,
+        "enable_prefix_caching": False,
         "disable_log_stats": True,
     }
     return LLM(model=str(directory), **(settings | options))
