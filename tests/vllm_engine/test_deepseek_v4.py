@@ -33,16 +33,16 @@ def under(llm, recorder):
     """Puts a schedule in force and answers."""
     config = llm.llm_engine.vllm_config
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    scheduler.adaptive_long_prefill_threshold = False
+    whole = scheduler.max_num_scheduled_tokens
 
     def run(schedule, prompts, tokens=3, chunk=0):
         recorder.put(config, schedule)
-        scheduler.scheduler_config.long_prefill_token_threshold = chunk
+        scheduler.max_num_scheduled_tokens = chunk or whole
         answers = start.answer(llm, prompts, tokens)
         return answers, recorder
 
     yield run
-    scheduler.scheduler_config.long_prefill_token_threshold = 0
+    scheduler.max_num_scheduled_tokens = whole
 
 
 def check_reads(schedule, forwards):
@@ -98,7 +98,7 @@ def test_decode_rows_lag_and_prefill_rows_do_not_in_one_batch(under):
 
 
 def test_a_plain_schedule_answers_as_vllm_without_the_plugin(under):
-    prompts = [prompt(LONG), prompt(2100, 1)]
+    prompts = [prompt(LONG)]
     plain, recorder = under(None, prompts, tokens=4)
     own = [f.own for f in recorder.forwards]
     full, recorder = under(ReuseSchedule.from_pattern("F" * len(C4), layers=C4), prompts, tokens=4)
@@ -109,7 +109,7 @@ def test_a_plain_schedule_answers_as_vllm_without_the_plugin(under):
 
 def test_other_schedules_answer_otherwise(under):
     """So that equal answers mean something: the last prompt token's selection changes tokens."""
-    prompts = [prompt(2600, seed) for seed in range(2)]
+    prompts = [prompt(2600)]
     full, _ = under(ReuseSchedule.from_pattern("F" * len(C4), layers=C4), prompts, tokens=8)
     shared, _ = under(ReuseSchedule.uniform(C4, "1/5"), prompts, tokens=8)
     assert full != shared

@@ -15,14 +15,9 @@ from tests.vllm_engine.model import C4, prompt
 
 pytestmark = pytest.mark.vllm
 
-LONG, TOKENS, ROWS = 2300, 3, 64
+LONG, TOKENS, ROWS = 2200, 3, 64
 FULL = ReuseSchedule.from_pattern("F" * len(C4), layers=C4)
-ARMS = [
-    ReuseSchedule.uniform(C4, "1", 1),
-    ReuseSchedule.uniform(C4, "1/2", 1),
-    ReuseSchedule.uniform(C4, "1/4", 1),
-    ReuseSchedule.uniform(C4, "1/4"),
-]
+ARMS = [ReuseSchedule.uniform(C4, "1", 1), ReuseSchedule.uniform(C4, "1/4", 1)]
 SLACK = 0.03  # of the mean overlap: another schedule changes the hidden states that are rounded
 
 
