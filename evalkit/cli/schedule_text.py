@@ -168,7 +168,10 @@ def export_lines(
     if choice.caution:
         yield f"caution    {choice.caution}"
     yield from describe(schedule)
-    yield f"overrides  {settings.json}"
+    for name, value in settings.environment.items():
+        yield f"environment {name}={value}"
+    if not settings.environment:
+        yield f"overrides  {settings.json}"
     yield f"launch     {settings.launch}"
     for note in settings.notes:
         yield f"note       {note}"

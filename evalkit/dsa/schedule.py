@@ -156,6 +156,8 @@ class ReuseSchedule:
     def parse(cls, text: str) -> ReuseSchedule:
         """The inverse of ``str``: ``"FSFS lag=1 phase=all layers=2,4,6,8"``.
 
+        In place of a lag σ itself may stand, by ordinal: ``"FSFF sources=0,0,0,2"``.
+
         Raises:
             ScheduleError: not in this form.
         """
@@ -163,23 +165,26 @@ class ReuseSchedule:
         options: dict[str, str] = {}
         for word in rest.split():
             key, sep, value = word.partition("=")
-            if not sep or key not in ("lag", "phase", "layers") or key in options:
+            if not sep or key not in ("lag", "sources", "phase", "layers") or key in options:
                 raise ScheduleError(f"cannot read {word!r} in schedule {text!r}")
             options[key] = value
         try:
             lags = [int(v) for v in options.get("lag", "0").split(",")]
             ids = [int(v) for v in options["layers"].split(",")] if "layers" in options else None
+            sources = [int(v) for v in options.get("sources", "").split(",") if v]
         except ValueError:
             raise ScheduleError(f"cannot read the numbers in schedule {text!r}") from None
-        phase = options.get("phase", "decode")
-        if phase not in ("decode", "all"):
-            raise ScheduleError(f"phase {phase!r} in schedule {text!r}: use decode or all")
-        return cls.from_pattern(
-            pattern,
-            lags[0] if len(lags) == 1 else lags,
-            layers=ids,
-            lag_phase="all" if phase == "all" else "decode",
-        )
+        phase: LagPhase = "all" if options.get("phase") == "all" else "decode"
+        if options.get("phase", phase) != phase:
+            raise ScheduleError(f"schedule {text!r}: phase {options['phase']!r}: use decode or all")
+        lag = lags[0] if len(lags) == 1 else lags
+        schedule = cls.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
+        if not sources:
+            return schedule
+        if "lag" in options:
+            raise ScheduleError(f"schedule {text!r}: give a lag or sources, not both")
+        full, ids = schedule.computes, list(schedule.layer_ids)
+        return cls.from_sources(sources, computes=full, layers=ids, lag_phase=phase)
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from evalkit.dsa.config_fields import integer, text_config
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import export
 from evalkit.dsa.engine_config.launch import launch_line
+from evalkit.dsa.engine_config.parse import PLUGIN_FIELD
 from evalkit.dsa.engine_config.start_flags import refuse_flags
 from evalkit.dsa.json_types import as_list, as_object
 from evalkit.engagement import evidence
@@ -25,6 +26,8 @@ from evalkit.engagement.selection_settings import setting_findings
 from evalkit.engagement.server_info import JsonClient, ServerInfo, read_server_info
 from evalkit.engagement.server_logs import LogFacts, read_log_file
 from evalkit.engines.openai.engine import OpenAIServerEngine
+
+RPC_SECONDS = 30.0
 
 
 def check_arm(
@@ -54,7 +57,8 @@ def check_arm(
             findings.append(evidence.model_finding(engine.served_model(arm), engine.model, info))
             findings += setting_findings(arm.name, info, others)
             if schedule is not None and engine.layout is not None:
-                findings += _schedule_findings(engine, arm, schedule, engine.layout.native, info)
+                native = engine.layout.native
+                findings += _schedule_findings(engine, arm, schedule, native, info, client)
                 findings += _selection_findings(
                     client, info, schedule, prompts, engine, engine.layout.ratio
                 )
@@ -120,6 +124,7 @@ def launch_of(
         refuse_flags(launch, server.flags, schedule)
     except ScheduleError as error:
         return f"({error})"
+    environment = {**environment, **settings.environment}
     return launch_line(launch, model, settings.overrides, environment=environment, flags=flags)
 
 
@@ -137,6 +142,7 @@ def _schedule_findings(
     schedule: ReuseSchedule,
     native: ReuseSchedule,
     info: ServerInfo,
+    client: JsonClient,
 ) -> Iterator[Finding]:
     server = arm.server
     facts: LogFacts | None = None
@@ -150,12 +156,24 @@ def _schedule_findings(
     yield evidence.overrides_finding(
         arm, schedule, native, info, overrides, written_config(engine.model)
     )
+    if evidence.wants_plugin(arm) and not evidence.is_off(arm, schedule, native):
+        yield _ranks_finding(client, arm, schedule)
     if facts is not None:
         yield from evidence.log_findings(
             arm, schedule, evidence.is_off(arm, schedule, native), facts
         )
     elif server is not None and server.engine == CUSTOM:
         yield Finding("log", None, "no log was named (server.log): nothing proves a custom build")
+
+
+def _ranks_finding(client: JsonClient, arm: ArmConfig, schedule: ReuseSchedule) -> Finding:
+    """What every rank of a vLLM with our plugin says over its development API."""
+    reply = as_object(client.post("/collective_rpc", {"method": PLUGIN_FIELD}, RPC_SECONDS))
+    said = [str(as_object(rank).get("schedule")) for rank in as_list(reply.get("results"))]
+    if not said:
+        text = "no rank tells what it runs: start it with VLLM_SERVER_DEV_MODE=1, or name its log"
+        return Finding("ranks", None, text)
+    return evidence.plugin_finding("ranks", arm, schedule, said)
 
 
 def _selection_findings(

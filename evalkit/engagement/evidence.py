@@ -45,7 +45,8 @@ def dialect_of(
         return EngineChoice(CUSTOM, "", "as named")
     if named is not None:
         family = named.partition("==")[0]
-        reported = info.version if family in families() and info.kind == family else ""
+        known = family in families() and info.kind == family.removesuffix("-plugin")
+        reported = info.version if known else ""
         return choose(named, model_type=model_type, reported=reported)
     if info.kind == "transformers":
         record = FAMILIES.get(model_type)
@@ -120,7 +121,8 @@ def overrides_finding(
     except ScheduleError as error:
         return Finding("overrides", False, f"the overrides cannot run: {error}")
     enabled = arm.server is not None and arm.server.enabled
-    problem = _difference(effective.schedule, schedule, choice.label)
+    plugin = DIALECTS[choice.name].plugin
+    problem = _difference(effective.schedule, schedule, choice.label, whole=plugin)
     if problem and effective.decided_by not in requested:
         problem = f"{problem}; {effective.decided_by} decides"
     if not problem and enabled and not requested:
@@ -145,10 +147,14 @@ def _off_finding(requested: Sequence[str], overrides: JsonObject) -> Finding:
     return Finding("overrides", True, "no reuse setting is set", proof=True)
 
 
-def _difference(effective: ReuseSchedule, wanted: ReuseSchedule, engine: str) -> str:
-    """What is wrong with the layers that run; "" where they are the arm's (a lag aside)."""
-    if effective.computes == wanted.computes:
+def _difference(
+    effective: ReuseSchedule, wanted: ReuseSchedule, engine: str, *, whole: bool
+) -> str:
+    """What is wrong with what runs; "" where it is the arm's (the layers alone, if not `whole`)."""
+    if effective == wanted or (effective.computes == wanted.computes and not whole):
         return ""
+    if effective.computes == wanted.computes:
+        return f"{engine} runs {effective}, the arm wants {wanted}"
     same_count = sum(effective.computes) == sum(wanted.computes)
     equal = " (as many, and not the same)" if same_count else ""
     return (
@@ -163,6 +169,8 @@ def log_findings(
     """Printed schedules, markers of every rank, fallbacks."""
     for logged in facts.schedules:
         yield _logged_finding(schedule, logged)
+    for text, ranks in facts.in_force.items():
+        yield plugin_finding("log", arm, schedule, [text] * len(ranks))
     if not off:
         for line in facts.fallbacks[:1]:
             more = f" (and {len(facts.fallbacks) - 1} more)" if len(facts.fallbacks) > 1 else ""
@@ -170,6 +178,33 @@ def log_findings(
         yield from _marker_findings(arm, facts)
     for note in facts.notes[:3]:
         yield Finding("log", None, note)
+
+
+def plugin_finding(
+    what: str, arm: ArmConfig, schedule: ReuseSchedule, said: Sequence[str]
+) -> Finding:
+    """What the ranks of a vLLM with our plugin say that they run.
+
+    Args:
+        what: where they say it.
+        arm: under test.
+        schedule: of the arm.
+        said: schedule as text, one per rank.
+    """
+    other = next((text for text in said if text != str(schedule)), None)
+    if other is not None or not wants_plugin(arm):
+        wanted = f"the arm wants {schedule}" if wants_plugin(arm) else "the arm wants no plugin"
+        return Finding(what, False, f"our plugin runs {other or said[0]}, {wanted}")
+    expected = arm.server.ranks if arm.server is not None else None
+    enough = len(said) >= (expected or 1)
+    who = f"{len(said)} of {expected} ranks" if expected else f"{len(said)} ranks"
+    return Finding(what, enough, f"our plugin runs {schedule} on {who}", proof=enough)
+
+
+def wants_plugin(arm: ArmConfig) -> bool:
+    """Whether the arm's server is a vLLM with our plugin."""
+    named = arm.server.engine if arm.server is not None else None
+    return named is not None and named != CUSTOM and DIALECTS[choose(named).name].plugin
 
 
 def _logged_finding(schedule: ReuseSchedule, logged: LoggedSchedule) -> Finding:

@@ -14,12 +14,14 @@ from evalkit.core.errors import EvalkitError, in_one_line
 from evalkit.core.model_info import read_config
 from evalkit.core.secrets import hide, learn, redact_message
 from evalkit.dsa.config_fields import text_config
+from evalkit.dsa.engine_config.parse import PLUGIN_FIELD
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.api_keys import Key, split_query
 
 REUSE_FIELDS = (
     *("use_index_cache", "index_topk_freq", "index_skip_topk_offset"),
     *("index_topk_pattern", "indexer_types", "cli_factor"),
+    PLUGIN_FIELD,
 )
 SGLANG_SETTINGS = (
     *("tp_size", "dp_size", "pp_size", "chunked_prefill_size", "disable_radix_cache"),
@@ -175,13 +177,17 @@ def _vllm(url: str, models: tuple[str, ...], version: str, config: JsonValue) ->
     model = as_object(config.get("model_config"))
     sections = [as_object(config.get(name)) for name in ("parallel_config", "kernel_config")]
     settings = {k: section[k] for section in sections for k in VLLM_SETTINGS if k in section}
+    overrides = _overrides(model.get("hf_overrides"))
+    note = as_object(config.get("additional_config")).get(PLUGIN_FIELD)
+    if overrides is not None and note is not None:
+        overrides = {**overrides, PLUGIN_FIELD: note}
     settings["speculative_method"] = as_object(config.get("speculative_config")).get("method")
     return ServerInfo(
         url,
         "vllm",
         version,
         _distinct([*models, model.get("model")]),
-        _overrides(model.get("hf_overrides")),
+        overrides,
         settings,
     )
 

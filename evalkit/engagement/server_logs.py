@@ -44,6 +44,7 @@ class LogFacts:
         captured: ranks that took the reusing path, and lines that name no rank (None).
         fallbacks: lines that say it was left.
         markers: per marker of the arm, the ranks that wrote it.
+        in_force: per schedule that our plugin says it runs, the ranks that said so.
         notes: lines worth showing.
         lines: how many were read.
     """
@@ -53,6 +54,7 @@ class LogFacts:
     captured: set[int | None] = field(default_factory=set)
     fallbacks: list[str] = field(default_factory=list)
     markers: dict[str, set[int | None]] = field(default_factory=dict)
+    in_force: dict[str, set[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lines: int = 0
 
@@ -63,7 +65,7 @@ class LineFormat:
 
     Attributes:
         name: in words.
-        kind: ``schedule``, ``overrides``, ``captured``, ``fallback`` or ``note``.
+        kind: ``schedule``, ``in force``, ``overrides``, ``captured``, ``fallback`` or ``note``.
         pattern: regular expression of the line.
         private_build: engines whose arms it counts for, where no release writes it; else empty.
         package: whose source has the line, with `releases` and `words`.
@@ -179,6 +181,8 @@ def _read_match(kind: str, match: re.Match[str], rank: int | None, facts: LogFac
         overrides = _parsed(match["json"])
         if overrides is not None and overrides not in facts.overrides:
             facts.overrides.append(overrides)
+    elif kind == "in force":
+        facts.in_force.setdefault(match["schedule"], set()).add(int(match["rank"]))
     elif kind == "captured":
         facts.captured.add(rank)
     elif kind == "fallback":

@@ -287,3 +287,42 @@ def test_start_lines_that_sglang_takes():
         refuse_flags("sglang", flags, NATIVE)
     refuse_flags("sglang", ("--tp", "8", "--dp=8", "--enable-dp-attention", CAPTURE), NATIVE)
     refuse_flags("sglang", ("--enable-two-batch-overlap",), ReuseSchedule.uniform(78))
+
+
+# -- our plugin in vLLM ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "retention", "says"),
+    [
+        ("deepseek-ai/DeepSeek-V3.2", "1/4", "EVALKIT_SCHEDULE='" + "FSSS" * 15 + "F lag=1'"),
+        ("zai-org/GLM-5", "1", "EVALKIT_SCHEDULE='" + "F" * 78 + " lag=1'"),
+        (
+            "deepseek-ai/DeepSeek-V4-Flash",
+            "1/4",
+            "EVALKIT_SCHEDULE='FSSSFSSSFSSSFSSSFSSSF lag=1 layers=2,4,6,",
+        ),
+    ],
+)
+def test_the_plugin_takes_a_lag_and_prints_its_start_line(model, retention, says):
+    arguments = ("--engine", "vllm-plugin", "--retention", retention, "--lag", "1")
+    code, text = command("export", model, *arguments)
+    assert code == 0
+    assert f"{says}" in " ".join(text.split())
+    assert f"vllm serve {model}" in text
+
+
+def test_what_the_plugin_notes_is_read_back():
+    code, text = command(
+        "import", "4", '{"evalkit_schedule": "FSFS lag=1"}', "--engine", "vllm-plugin"
+    )
+    assert code == 0
+    assert "schedule   FSFS lag=1" in text
+
+
+def test_pipeline_stages_are_refused_where_they_cut_a_source_from_its_reader():
+    arguments = ("--engine", "vllm-plugin", "--retention", "1/2", "--stages", "0,2")
+    assert command("export", "4", *arguments)[0] == 0
+    code, text = command("export", "4", *arguments, "--lag", "1")
+    assert code != 0
+    assert "layer 2 reads the selection of layer 0 in decode" in " ".join(text.split())

@@ -228,6 +228,79 @@ def test_settings_that_v4_ignores_are_not_engaged(v4):
     assert result.verdict == "not engaged"
 
 
+# -- our plugin in vLLM -------------------------------------------------------------------------
+
+
+def plugged(note=None, ranks=()):
+    """A vLLM of the plugin's, as its development API tells: one schedule per rank."""
+    config = {"model_config": {"model": "/weights/model", "hf_overrides": {}}}
+    config["additional_config"] = {} if note is None else {"evalkit_schedule": note}
+    reports = {"/server_info?config_format=json": {"vllm_config": config}}
+    reports["/version"] = {"version": "0.32.0"}
+    if ranks:
+        said = [{"rank": i, "schedule": text} for i, text in enumerate(ranks)]
+        reports["/collective_rpc"] = {"results": said}
+    return reports
+
+
+def lag(**more):
+    server = {"engine": "vllm-plugin", **more}
+    return arm(retention="1/2", lag=1, server=server)
+
+
+LAG = "FSFSFSFS lag=1"
+
+
+def test_every_rank_of_the_plugin_says_what_it_runs(paper_checkpoint):
+    result = check(paper_checkpoint, plugged(LAG, [LAG] * 2), lag(ranks=2))
+    assert result.verdict == "engaged"
+    assert result.reason == f"our plugin runs {LAG} on 2 of 2 ranks"
+    assert result.launch.startswith(f"EVALKIT_SCHEDULE='{LAG}' vllm serve ")
+    result = check(paper_checkpoint, plugged(LAG, [LAG]), lag(ranks=2))
+    assert result.verdict == "not engaged"
+    result = check(paper_checkpoint, plugged(LAG, [LAG, "FSFSFSFS"]), lag(ranks=2))
+    assert "our plugin runs FSFSFSFS, the arm wants FSFSFSFS lag=1" in result.reason
+
+
+def test_the_same_layers_with_another_lag_are_not_engaged(paper_checkpoint):
+    other = plugged("FSFSFSFS lag=2", ["FSFSFSFS lag=2"])
+    result = check(paper_checkpoint, other, lag())
+    assert result.verdict == "not engaged"
+    assert "runs FSFSFSFS lag=2, the arm wants FSFSFSFS lag=1" in result.reason
+
+
+def test_a_server_that_tells_no_rank_is_asked_for_not_proved(paper_checkpoint):
+    result = check(paper_checkpoint, plugged(LAG), lag())
+    assert result.verdict == "unknown"
+    assert "start it with VLLM_SERVER_DEV_MODE=1, or name its log" in result.reason
+    result = check(paper_checkpoint, plugged(), lag())
+    assert result.verdict == "not engaged"
+
+
+def test_the_log_of_the_plugin_is_a_proof_too(paper_checkpoint, tmp_path):
+    log = tmp_path / "server.log"
+    lines = [
+        f"(Worker_TP{i}) INFO evalkit schedule in force [{LAG}] rank {i}, vLLM" for i in (0, 1)
+    ]
+    log.write_text("\n".join(lines))
+    result = check(paper_checkpoint, plugged(LAG), lag(log=str(log), ranks=2))
+    assert result.verdict == "engaged"
+    off = arm(server={"engine": "vllm", "log": str(log)})
+    result = check(paper_checkpoint, plugged(), off)
+    assert result.verdict == "not engaged"
+    assert "the arm wants no plugin" in result.reason
+
+
+def test_off_is_not_a_server_with_the_plugin_on(paper_checkpoint):
+    off = arm(server={"engine": "vllm"})
+    assert check(paper_checkpoint, plugged(), off).verdict == "engaged"
+    result = check(paper_checkpoint, plugged("FFFFFFFF", ["FFFFFFFF"]), off)
+    assert result.verdict == "not engaged"
+    assert "was started with evalkit_schedule = 'FFFFFFFF'" in result.reason
+    on = arm(server={"engine": "vllm-plugin", "enabled": True})
+    assert check(paper_checkpoint, plugged("FFFFFFFF", ["FFFFFFFF"]), on).verdict == "engaged"
+
+
 def lagging(log=None, ranks=4, **more):
     server = {"engine": "custom", "environment": {"SGLANG_DSA_LAG": "1"}, "ranks": ranks}
     server |= {"flags": ["--dsa-overlap"], "markers": ["overlapped .* captured"]} | more

@@ -28,6 +28,7 @@ def test_every_model_of_the_issue_has_both_engines():
     names = {path.stem for path in RECIPES}
     for model in ("deepseek-v3.2", "glm-5", "glm-5.2", "deepseek-v4-flash"):
         assert {f"{model}-sglang", f"{model}-vllm"} <= names
+    assert {f"{m}-mli-vllm" for m in ("deepseek-v3.2", "glm-5", "deepseek-v4-flash")} <= names
 
 
 def test_layers_of_released_models():
@@ -65,6 +66,10 @@ def test_start_lines_make_the_engine_run_the_arm(path):
         options = ("--json-model-override-args", "--hf-overrides")
         overrides = [words[i + 1] for i, word in enumerate(words) if word in options]
         custom = arm.server.engine == "custom"
+        if arm.server.engine == "vllm-plugin":
+            assert f"EVALKIT_SCHEDULE={schedule}" in words
+            assert overrides == []
+            continue
         if arm.is_native and not arm.server.enabled:
             assert overrides == []
             continue

@@ -66,8 +66,8 @@ class FakeServer(Served):
         if request.method == "GET":
             writer.write(self._report(request.path))
             return True
-        if request.path == "/generate":
-            reply = self.reports.get("/generate")
+        if request.path in ("/generate", "/collective_rpc"):
+            reply = self.reports.get(request.path)
             data = reply(request.json) if callable(reply) else reply
             writer.write(response(data if data else {"error": "no"}, 200 if data else 404))
             return True

@@ -35,6 +35,7 @@ class Dialect:
         null_is_unset: whether an explicit null of frequency or offset counts as not given;
             elsewhere the engine computes with it and fails.
         reads: what decides, first found first; empty: the engine has no reuse for these models.
+        plugin: whether our plugin hands the whole schedule over, lags included.
         gate: whether ``use_index_cache`` must be true (``documented``: by its documentation only).
         offset_rule: how the offset moves the frequency rule: ``shift`` = offset − 1,
             ``one_based`` = max(offset, 1) − 1, ``unread``: the offset is not read.
@@ -66,6 +67,7 @@ class Dialect:
     overrides: Override = "unknown"
     null_is_unset: bool = True
     reads: tuple[Source, ...] = ("pattern", "freq")
+    plugin: bool = False
     gate: Gate = "none"
     offset_rule: OffsetRule = "shift"
     offset: int = 2

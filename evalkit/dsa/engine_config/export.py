@@ -10,14 +10,16 @@ Standard library only.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from evalkit.dsa.engine_config.dialect import Dialect
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.launch import launch_line
 from evalkit.dsa.engine_config.parse import (
+    PLUGIN_FIELD,
+    PLUGIN_VARIABLE,
     EffectiveSchedule,
     frequency_pattern,
     pattern_letters,
@@ -27,6 +29,7 @@ from evalkit.dsa.engine_config.versions import choose
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
+from evalkit.dsa.stages import check_cut
 
 Layers = int | Sequence[int]
 
@@ -39,6 +42,7 @@ class Export:
         engine: name in `DIALECTS`.
         schedule: what will run.
         overrides: configuration fields; empty where the engine is to be left as it is (off).
+        environment: variables that hand the schedule over in place of fields.
         launch: the command or code that hands them over.
         notes: what must be known beside it.
     """
@@ -48,6 +52,7 @@ class Export:
     overrides: JsonObject
     launch: str
     notes: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def json(self) -> str:
@@ -137,6 +142,9 @@ def read(
     """
     row = dialect(engine)
     _refuse_family(engine, row, model_type)
+    note = (overrides or {}).get(PLUGIN_FIELD)
+    if row.plugin and note is not None:
+        return EffectiveSchedule(ReuseSchedule.parse(str(note)), PLUGIN_FIELD, ())
     return read_settings(engine, row, settings, layers, native, overrides)
 
 
@@ -175,6 +183,11 @@ def export(
     on = schedule != default if enabled is None else enabled
     if not on and schedule != default:
         raise ScheduleError(f"{engine}: reuse cannot be off: the schedule is not the checkpoint's")
+    if row.plugin:
+        environment = {PLUGIN_VARIABLE: str(schedule)} if on else {}
+        launch = launch_line(row.launch, model, {}, environment=environment)
+        notes = tuple(_notes(row, schedule, default, on))
+        return Export(engine, schedule, {}, launch, notes, environment)
     overrides = _overrides(engine, row, schedule) if on else {}
     if row.overrides == "after class" and config:
         overrides = _without_types(engine, row, schedule, config, overrides)
@@ -196,7 +209,8 @@ def engines_for(space: str) -> tuple[str, ...]:
 
 def _use(space: str) -> str:
     """Engines that can run reuse: releases first, the rest marked as what it is."""
-    rows = {name: DIALECTS[name] for name in engines_for(space) if DIALECTS[name].reads}
+    known = {name: DIALECTS[name] for name in engines_for(space)}
+    rows = {name: row for name, row in known.items() if row.reads or row.plugin}
     released = [name for name, row in rows.items() if row.status == "released" and not row.until]
     rest = [name for name, row in rows.items() if row.status != "released"]
     unreleased = f"; unreleased: {', '.join(rest)}" if rest else ""
@@ -213,8 +227,11 @@ def refuse_stages(
     engine: str, row: Dialect, schedule: ReuseSchedule, stages: Sequence[int]
 ) -> None:
     """Raise where a pipeline stage would begin on a shared layer and the engine has no remedy."""
+    if row.plugin and stages:
+        for start, end in pairwise([*sorted(stages), schedule.layer_ids[-1] + 1]):
+            check_cut(schedule, range(start, end))
     for layer in _shared_starts(schedule, stages):
-        if row.stages in ("carried", "one process"):
+        if row.stages in ("carried", "one process") or row.plugin:
             continue
         why = {
             "first full": "selections do not cross pipeline stages",
@@ -259,11 +276,12 @@ def _refuse_family(engine: str, row: Dialect, model_type: str | None) -> None:
 
 def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule) -> None:
     """Raise where an engine cannot run a schedule, whatever its settings."""
-    if schedule.source != schedule.nearest:
+    if schedule.source != schedule.nearest and not row.plugin:
         lag = schedule.lag
         what = f"a lag (k = {lag})" if isinstance(lag, int) else "a source per layer"
         raise ScheduleError(
             f"{engine} cannot express {what}: shared layers read the nearest full layer before them"
+            " (vllm-plugin can)"
         )
     if row.space == "layers" and not schedule.every_layer:
         raise ScheduleError(
@@ -278,7 +296,7 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
     schedule.require_indexers(native)
     if row.launch is None:
         raise ScheduleError(f"{engine}: its settings can be imported, not exported ({row.title})")
-    if not row.reads and schedule != native:
+    if not row.reads and not row.plugin and schedule != native:
         raise ScheduleError(f"{engine} cannot express reuse: {row.title}{_instead(row)}")
 
 
@@ -335,6 +353,8 @@ def _notes(row: Dialect, schedule: ReuseSchedule, native: ReuseSchedule, on: boo
     if row.status != "released":
         what = "a pull request or fork" if row.status == "unreleased" else "the main branch"
         yield f"not in a release: {what}"
+    if on and row.plugin:
+        yield "for quality, not speed; pip install the plugin beside vLLM (docs/serving.md)"
     if on and row.gate == "documented":
         yield "its documentation asks for use_index_cache; the code read here does not test it"
     yield f"MTP layers: {row.mtp}"

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from evalkit.dsa.engine_config.dialect import Dialect
 from evalkit.dsa.engine_config.dialects import DIALECTS
-from evalkit.dsa.engine_config.parse import field_name
+from evalkit.dsa.engine_config.parse import PLUGIN_FIELD, field_name
 from evalkit.dsa.schedule import ScheduleError
 
 _GATE = "use_index_cache"
@@ -47,7 +47,7 @@ def refuse_foreign_keys(
 
 def fields_of(row: Dialect) -> tuple[str, ...]:
     """The reuse fields that an engine reads."""
-    fields = [field_name(row, source) for source in row.reads]
+    fields = [field_name(row, source) for source in row.reads] + [PLUGIN_FIELD] * row.plugin
     return (*fields, row.names[1]) if "freq" in row.reads else tuple(fields)
 
 

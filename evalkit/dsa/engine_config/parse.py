@@ -11,6 +11,8 @@ from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 
 _SOURCES: tuple[Source, ...] = ("types", "cli", "pattern", "freq")
+PLUGIN_FIELD = "evalkit_schedule"  # where the plugin notes its schedule in the server's settings
+PLUGIN_VARIABLE = "EVALKIT_SCHEDULE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""The buffers of a rank, and the copy that merges decode and prefill rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evalkit.vllm_plugin.routing import Route, Routes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SelectionBuffers:
+    """Slots for selections, shaped as the engine's own buffer.
+
+    Nothing here waits for the device or depends on values: shapes are those of the engine's batch,
+    which are fixed in a CUDA graph, and the split between decode and prefill is a mask that
+    `split` fills before the forward, outside of any graph.
+
+    Attributes:
+        slots: int32 [tokens, top-k] each; the first is the engine's buffer.
+        decode_rows: bool [tokens, 1], True for tokens that read the decode source.
+    """
+
+    def __init__(self, routes: Routes, own: Tensor) -> None:
+        """Make the slots that are needed beside the engine's own buffer.
+
+        Args:
+            routes: of the schedule.
+            own: the engine's buffer [tokens, top-k].
+        """
+        import torch
+
+        self.routes = routes
+        self.slots: list[Tensor] = [own]
+        self.slots += [torch.full_like(own, -1) for _ in range(1, routes.slots)]
+        self.decode_rows = torch.zeros((own.shape[0], 1), dtype=torch.bool, device=own.device)
+
+    def split(self, decode_tokens: int) -> None:
+        """Say how many tokens of the next forward are decode tokens; the engine sorts them first.
+
+        Rows of speculative verification count as decode.
+        """
+        self.decode_rows[:decode_tokens].fill_(True)
+        self.decode_rows[decode_tokens:].fill_(False)
+
+    def merge(self, route: Route, rows: int) -> None:
+        """Bring a layer's selection together before its attention reads it, if there is need.
+
+        Args:
+            route: of the layer.
+            rows: tokens of this forward, padding included.
+        """
+        if route.merge is None:
+            return
+        import torch
+
+        decode, prefill = (self.slots[slot][:rows] for slot in route.merge)
+        torch.where(self.decode_rows[:rows], decode, prefill, out=self.slots[route.read][:rows])
