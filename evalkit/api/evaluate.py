@@ -96,7 +96,7 @@ def evaluate(
 
 def default_directory(model: str) -> Path:
     """Where a run without a recipe goes: ``runs/<last part of the model's name>``."""
-    return Path("runs") / (Path(model).expanduser().resolve().stem or "model")
+    return Path("runs") / (Path(model).expanduser().resolve().name.removesuffix(".gguf") or "model")
 
 
 def short_plan(recipe: Mapping[str, object], settings: Sequence[str], store: RunStore) -> RunPlan:

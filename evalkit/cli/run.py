@@ -62,10 +62,6 @@ def run(
     ] = None,
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
-    from evalkit.api import carry_out
-    from evalkit.engines import help_first_process
-    from evalkit.engines.hf.distributed import is_helper
-
     if recipe is not None and (model or tasks or arms or url or samples):
         raise EvalkitError("give a recipe, or --model with --tasks and --arms, not both")
     if recipe is None and limit is not None:
@@ -74,12 +70,21 @@ def run(
         store, todo = _without_recipe(model, tasks, arms, samples, url or (), set_ or (), out)
     else:
         store, todo = _with_recipe(recipe, set_ or (), out, limit)
+    _carry_out(store, todo, question if until_decided else None)
+
+
+def _carry_out(store: RunStore, todo: RunPlan, question: str | None) -> None:
+    """Run a plan to its table; with a question, arms stop once it is decided."""
+    from evalkit.api import carry_out
+    from evalkit.engines import help_first_process
+    from evalkit.engines.hf.distributed import is_helper
+
     if is_helper():
         help_first_process(todo.config.engine)
         return
     console = open_console()
     stopping = None
-    if until_decided:
+    if question is not None:
         from evalkit.run.sequential_stopping import SequentialStopping
 
         stopping = SequentialStopping(todo, store, question=question)
@@ -106,10 +111,9 @@ def _with_recipe(
 
     todo = plan(load(recipe, RunConfig, changes), recipe.resolve().parent, limit)
     beside = RunStore(recipe.parent)
-    default = (
-        recipe.parent if recipe == beside.recipe and beside.exists else Path("runs", recipe.stem)
-    )
-    return RunStore(out or default), todo
+    if out is None and recipe == beside.recipe and beside.exists:
+        return beside, todo
+    return RunStore(out or Path("runs") / recipe.stem), todo
 
 
 def _without_recipe(

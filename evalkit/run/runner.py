@@ -6,7 +6,7 @@ block begins, so a run that is cut short has compared every arm on the same samp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
@@ -118,9 +118,7 @@ def run(
             refused |= _check(engine, unfinished, schedules, recorder)
         recorder.write()
         arms = [arm for arm in arms if arm.name not in refused]
-        if stopping is not None:
-            for name in refused:
-                stopping.exclude(name)
+        _exclude(refused, stopping)
         for prompts in _turns(blocks(todo, renderer, arms, stopping), todo.config.engine):
             store.add_items(prompts, items)
             asked = _undecided(arms, prompts[0].sample.task, stopping)
@@ -149,6 +147,13 @@ def _models(todo: RunPlan, stopping: StoppingRule | None) -> list[str]:
     if stopping is None:
         return models
     return sorted(models, key=lambda model: model != todo.models[stopping.baseline])
+
+
+def _exclude(arms: Iterable[str], stopping: StoppingRule | None) -> None:
+    """Leave arms without answers out of every decision."""
+    if stopping is not None:
+        for name in arms:
+            stopping.exclude(name)
 
 
 def _undecided(
