@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from evalkit.dsa.call import IndexerCall, read_call
 from evalkit.dsa.families.sites import IndexerSites, adapter_of, indexer_sites, topk_of
 from evalkit.dsa.overrides import override_forward, swap_indexer
-from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed
+from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed, may_run_again
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 
@@ -84,9 +84,13 @@ class AppliedSchedule:
         self._carrier.clear()
         self._carrier.update(self.given)
         self._until_end.close()
-        if torch.is_grad_enabled() and self._sites.root.training:
+        if torch.is_grad_enabled() and self._may_run_again():
             following = checkpoints_followed(self._sites.root, self._recording, self._replaying)
             self._until_end.enter_context(following)
+
+    def _may_run_again(self) -> bool:
+        root = self._sites.root  # under a compiler, single layers are not asked
+        return root.training or (not torch.compiler.is_compiling() and may_run_again(root))
 
     def _end(self, *_: object) -> None:
         self._thread = None
@@ -240,6 +244,7 @@ def apply_schedule(
         object.__setattr__(sites.root, _MARK, applied)
     with ExitStack() as stack:
         stack.callback(object.__delattr__, sites.root, _MARK)
+        stack.callback(applied._end)  # an interrupt comes past the hook
         stack.callback(sites.root.register_forward_pre_hook(applied._begin).remove)
         end = sites.root.register_forward_hook(applied._end, always_call=True)
         stack.callback(end.remove)

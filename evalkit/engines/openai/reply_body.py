@@ -28,6 +28,7 @@ class Reply:
         sent: clock when the request went out.
         arrivals: clock of every piece of text (of the whole reply, where it is not streamed).
         thinking: whether a streamed reasoning block is open.
+        model: that the server says has answered, or None.
     """
 
     text: str = ""
@@ -38,6 +39,12 @@ class Reply:
     sent: float = 0.0
     arrivals: list[float] = field(default_factory=list)
     thinking: bool = False
+    model: str | None = None
+
+    @property
+    def generated(self) -> int | None:
+        """Tokens of the text by the server's count; None where it has none, or 0 for a text."""
+        return None if self.text and not self.completion_tokens else self.completion_tokens
 
 
 def parsed(raw: bytes | str) -> JsonObject:
@@ -113,7 +120,7 @@ def read_whole(data: JsonObject, reply: Reply) -> None:
     reply.finish_reason = _name(choice["finish_reason"])
     if reply.finish_reason is None:
         raise Retry("the reply has no finish reason")
-    _read_usage(data, reply)
+    _read_facts(data, reply)
 
 
 def read_piece(data: JsonObject, reply: Reply) -> None:
@@ -132,7 +139,7 @@ def read_piece(data: JsonObject, reply: Reply) -> None:
             reply.thinking = False
         reply.text += text
         reply.finish_reason = _name(choice.get("finish_reason")) or reply.finish_reason
-    _read_usage(data, reply)
+    _read_facts(data, reply)
 
 
 def clean(text: str) -> str:
@@ -143,10 +150,10 @@ def clean(text: str) -> str:
 
 
 def counted(value: JsonValue) -> int | None:
-    """A number of tokens, or None for what is none: text, a truth value, a negative number."""
+    """A number of tokens; None for what is none: text, a truth value, below 0 or beyond 32 bits."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value < 2**31 else None
 
 
 def _contents(choice: JsonObject) -> tuple[str, str]:
@@ -189,7 +196,8 @@ def _flat(content: JsonValue) -> tuple[str, str]:
     return reasoning, text
 
 
-def _read_usage(data: JsonObject, reply: Reply) -> None:
+def _read_facts(data: JsonObject, reply: Reply) -> None:
+    reply.model = _name(data.get("model")) or reply.model
     usage = as_object(data.get("usage"))
     if "prompt_tokens" in usage:
         reply.prompt_tokens = counted(usage["prompt_tokens"]) or None  # no prompt has 0 tokens
