@@ -149,6 +149,7 @@ def check_urls(urls: tuple[str, ...]) -> None:
     for url in urls:
         try:
             parts = urlsplit(url)
+            _ = parts.port, (parts.hostname or "").encode("idna")
         except ValueError:
             parts = urlsplit("")
         if parts.username is not None or parts.password is not None:

@@ -132,6 +132,12 @@ class AppliedSchedule:
     ) -> Tensor:
         """Runs instead of the forward of a layer's indexer; None: the layer has no indexer."""
         sites = self._sites
+        if self._thread is None:
+            raise ScheduleError(
+                f"layer {sites.layout.layer_ids[ordinal]} runs outside a forward of the model: call"
+                " the model itself, not `model.forward` or single layers, and checkpoint by"
+                f" {ENABLE}"
+            )
         indexer = sites.indexer(ordinal) if forward is not None else None
         call = read_call(sites.family, indexer, sites.layout.layer_ids[ordinal], args, kwargs)
         selection = None
@@ -179,8 +185,7 @@ class AppliedSchedule:
             ids = self._sites.layout.layer_ids
             raise ScheduleError(
                 f"layer {ids[reader]} reads the selection of layer {ids[source]}, which was not"
-                " computed in this forward: run the whole model, not single layers, and checkpoint"
-                f" by {ENABLE}"
+                " computed in this forward: run the whole model, not single layers"
             )
         return self._carrier[source].to(hidden.device)
 

@@ -183,7 +183,7 @@ def _vllm(url: str, models: tuple[str, ...], version: str, config: JsonValue) ->
         "vllm",
         version,
         _distinct([*models, model.get("model")]),
-        _overrides(model.get("hf_overrides")),
+        _overrides(model["hf_overrides"]) if "hf_overrides" in model else None,
         settings,
     )
 

@@ -340,7 +340,7 @@ def test_a_number_of_layers_that_no_model_has_is_one_line(target):
 
 def test_a_factor_of_nothing_is_refused_as_the_engine_does():
     with pytest.raises(ScheduleError, match="cli_factor 0 must be 1 or more"):
-        read(GLM5, engine="sglang", layers=78, overrides={"cli_factor": 0})
+        read(V32, engine="sglang", layers=61, overrides={"cli_factor": 0})
 
 
 def test_settings_inside_text_config_count_beside_those_outside():

@@ -197,6 +197,16 @@ def test_checkpoints_by_hand_around_layers_are_refused_inside_the_block(kind, re
             loss.backward()
 
 
+def test_a_forward_that_is_called_past_the_model_is_refused():
+    """As some wrappers call it: what the model's hooks do is left out, checkpoints among it."""
+    model = build("glm_moe_dsa").train()
+    root = indexer_sites(model).root
+    with apply_schedule(model, schedule_of(model, "1/2", 0)):
+        with pytest.raises(ScheduleError, match="outside a forward of the model: call the model"):
+            root.forward(input_ids=tokens(1, LENGTH), use_cache=False)
+        model.forward(input_ids=tokens(1, LENGTH), use_cache=False)  # calls the decoder itself
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_layers_that_train_in_a_model_that_does_not(reentrant):
     """A layer checkpoints by its own mode, not by that of the model."""

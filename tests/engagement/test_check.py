@@ -131,11 +131,29 @@ def test_a_server_with_settings_inside_text_config_is_not_off(paper_checkpoint, 
 def test_what_no_record_can_hold_is_recorded_all_the_same(paper_checkpoint, tmp_path, odd):
     value = f'"{odd}"' if odd.startswith("\\") else odd
     told = f'{{"version": "0.5.23", "tp_size": {value}, "json_model_override_args": "{{}}"}}'
-    reports = {"/server_info?config_format=json": told}
+    listed = {"data": [{"id": "model"}]}
+    reports = {"/v1/models": listed, "/server_info?config_format=json": told}
     result = check(paper_checkpoint, reports, arm())
     write_object(tmp_path / "run.json", {"check": result.record()})
     read = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     assert read["check"]["verdict"] in ("engaged", "unknown")
+
+
+@pytest.mark.parametrize("model_config", [{}, [1], "x", {"hf_overrides": "<function>"}])
+def test_vllm_that_does_not_tell_its_overrides_is_not_off(model_config):
+    told = {"/server_info?config_format=json": {"vllm_config": {"model_config": model_config}}}
+    with FakeServer(reports=told) as server:
+        assert read_server(server.url, Key("")).overrides is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://h:abc", "http://h:99999", "http://\u00e9..com", f"http://{'a' * 70}.b", "http://[::1"],
+)
+def test_addresses_that_no_client_takes_are_refused(url):
+    with pytest.raises(ValidationError, match="is not an address: write http://host:port"):
+        ServerConfig(urls=[url])
+    assert ServerConfig(urls=["http://[::1]:1", "http://caf\u00e9.fr/v1?key=x", "http://a_b:80"])
 
 
 def test_a_name_longer_than_any_path_is_no_checkpoint(paper_checkpoint):
@@ -146,7 +164,7 @@ def test_a_name_longer_than_any_path_is_no_checkpoint(paper_checkpoint):
 def test_a_start_line_that_cannot_be_is_a_comment(paper_checkpoint):
     refused = arm(lag=1, server={"engine": "sglang"})
     result = check(paper_checkpoint, sglang("{}"), refused)
-    assert result.launch.startswith("# sglang cannot express a lag")
+    assert result.launch.startswith("# sglang-0.5.19 cannot express a lag")
     assert result.start_hint == ""
 
 

@@ -306,3 +306,36 @@ def test_the_window_may_end_an_answer_that_reasons_and_its_own_budget_goes_befor
     assert wire.completion(prompt, reply).finish_reason == "length"
     reply = Reply(text="<think>x", finish_reason="length", completion_tokens=50)
     assert wire.completion(prompt, reply).finish_reason == "cut_early"
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/x-ndjson", "text/plain"])
+@pytest.mark.parametrize("head", ["data: ", ""])
+def test_a_last_line_without_an_end_and_a_server_that_does_not_stream(ask, kind, head):
+    async def answer(request, body):
+        line = head + json.dumps({"choices": [choice(request, "sound", "stop", piece=bool(head))]})
+        return web.Response(body=line.encode(), headers={"content-type": kind})
+
+    for api in ("text", "chat"):
+        completions, seen = ask(answer, api, stream=True)
+        assert [(c.text, c.error) for c in completions.values()] == [("sound", None)] * 2
+        assert len(seen) == 2
+
+
+def test_a_status_written_as_text_counts():
+    assert error_inside({"error": {"code": "401", "message": "no"}})[0] == 401
+    assert error_inside({"error": {"code": "1" * 5000}})[0] == 500
+    assert error_inside({"error": {"code": "invalid_api_key", "status": 403}})[0] == 403
+
+
+def test_of_a_long_error_the_beginning_is_searched_for_secrets(ask):
+    async def answer(request, body):
+        return web.Response(status=418, text="token=abcdef123456 " + "x" * 3_000_000)
+
+    async def once(request, body):
+        if "BAD" in json.dumps(body):
+            return await answer(request, body)
+        return await answered(request, body, "sound", "stop")
+
+    completions, _ = ask(once)
+    assert completions["bad"].error.startswith("418: token=[key] xxx")
+    assert len(completions["bad"].error) < 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.replies import Retry
 
+_STATUS = re.compile(r"[45][0-9][0-9]")
 _THOUGHTS = frozenset({"thinking", "reasoning"})
 """Types of content parts, and names of their fields, that hold reasoning."""
 
@@ -73,7 +75,9 @@ def error_inside(data: JsonObject) -> tuple[int, JsonValue] | None:
         return None
     fields = as_object(error)
     named = [fields.get(key) for key in ("code", "status_code", "status")]
-    statuses = [count for value in named if (count := counted(value)) and 400 <= count < 600]
+    # LiteLLM writes the number as text.
+    numbers = (counted(int(v) if isinstance(v, str) and _STATUS.fullmatch(v) else v) for v in named)
+    statuses = [number for number in numbers if number and 400 <= number < 600]
     return (statuses[0] if statuses else 500), error
 
 
