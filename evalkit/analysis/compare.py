@@ -39,6 +39,7 @@ FLAGS = {
     "error": "failed",
     "empty": "empty",
     "length": "cut at the token budget",
+    "cut_early": "cut before the token budget",
     "unclosed": "with unclosed reasoning",
     "no_letter": "without a readable letter",
     "truncated": "with a truncated prompt",

@@ -143,7 +143,7 @@ async def drive(
 
 
 def _timing(number: int, prompt: Prompt, due: float, reply: Reply, start: float) -> Timing:
-    tokens = reply.completion_tokens
+    tokens = reply.generated
     return Timing(
         number=number,
         due=due,

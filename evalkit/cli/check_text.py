@@ -66,8 +66,7 @@ def check_lines(
     )
     yield from _check_lines(result)
     if result.verdict == NOT_ENGAGED:
-        start = f"; start it as: {result.launch}" if result.launch else ""
-        raise EvalkitError(f"arm {chosen.name}: not engaged: {result.reason}{start}")
+        raise EvalkitError(f"arm {chosen.name}: not engaged: {result.reason}{result.start_hint}")
 
 
 def _refuse_address(url: str) -> None:

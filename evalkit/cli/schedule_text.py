@@ -15,6 +15,7 @@ from evalkit.dsa.engine_config.import_keys import refuse_foreign_keys
 from evalkit.dsa.engine_config.published_patterns import published, published_pattern
 from evalkit.dsa.engine_config.released_models import known_config
 from evalkit.dsa.engine_config.versions import choose
+from evalkit.dsa.families.layer_rules import MOST_LAYERS
 from evalkit.dsa.json_types import JsonObject
 
 
@@ -103,10 +104,10 @@ def _table(schedule: ReuseSchedule) -> Iterator[str]:
 
 def layout_of(target: str) -> Layout:
     """Layout of a model directory, a hub id, or of any model with so many layers."""
-    if target.isdigit():
-        count = int(target)
-        if count < 1:
-            raise EvalkitError("a model has at least one layer")
+    if target.isdecimal():
+        count = int(target) if len(target) < 9 else 0
+        if not 1 <= count <= MOST_LAYERS:
+            raise EvalkitError(f"a model has 1 to {MOST_LAYERS} layers")
         return Layout("any model", count, tuple(range(count)), ReuseSchedule.uniform(count))
     model = _model(target)
     written = (Path(model) / "config.json").is_file()  # as written: no library has to know it
@@ -149,7 +150,7 @@ def export_lines(
     Raises:
         ScheduleError: the engine cannot express it.
     """
-    any_model = target.isdigit()
+    any_model = target.isdecimal()
     places = layout_of(target)
     choice = choose(engine, model_type="" if any_model else places.model_type)
     if any_model and dialect(choice.name).space == "c4":
@@ -189,7 +190,7 @@ def import_lines(target: str, engine: str, settings: str) -> Iterator[str]:
         EvalkitError: not JSON.
         ScheduleError: the engine would refuse it, or does not read one of the keys.
     """
-    any_model = target.isdigit()
+    any_model = target.isdecimal()
     places = layout_of(target)
     choice = choose(engine, model_type="" if any_model else places.model_type)
     config = {} if any_model else written_config(_model(target))
@@ -245,7 +246,7 @@ def json_settings(text: str) -> JsonObject:
     try:
         inline = text.lstrip().startswith("{")
         settings = json.loads(text if inline else Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvalkitError(f"settings {text[:60]}: neither JSON nor a JSON file: {error}") from None
     if not isinstance(settings, dict):
         raise EvalkitError(f"settings {text[:60]}: not a JSON object")

@@ -14,6 +14,7 @@ from evalkit.dsa.engine_config.versions import choose
 from evalkit.dsa.schedule import ScheduleError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TWO_WORDS = re.compile(r"--?[\w-]+\s")
 CUSTOM = "custom"
 
 
@@ -120,6 +121,12 @@ class ServerConfig(Strict):
                 choose(self.engine)
             except ScheduleError as error:
                 raise ValueError(f"server.engine: {error}, or {CUSTOM}") from None
+        for name in self.environment:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"server.environment: {name!r} is no name of a variable")
+        for flag in self.flags:
+            if _TWO_WORDS.match(flag):
+                raise ValueError(f"server.flags: write {flag.split()[0]} and its value apart")
         for pattern in (*self.markers, *self.fallbacks):
             try:
                 re.compile(pattern)
@@ -142,6 +149,7 @@ def check_urls(urls: tuple[str, ...]) -> None:
     for url in urls:
         try:
             parts = urlsplit(url)
+            _ = parts.port, (parts.hostname or "").encode("idna")
         except ValueError:
             parts = urlsplit("")
         if parts.username is not None or parts.password is not None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField
@@ -23,12 +23,17 @@ T = TypeVar("T")
 
 def dumps(row: JsonObject) -> str:
     """One JSON line; lone surrogates are escaped so that any completion can be written."""
-    row = {key: redact_strings(value) for key, value in row.items()}
-    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+    return _redacted(row, separators=(",", ":"))
+
+
+def _redacted(data: JsonObject, **options: Any) -> str:
+    """JSON without secrets, that UTF-8 can hold; value by value: a secret may look like a name."""
+    data = {key: redact_strings(value) for key, value in data.items()}
+    text = json.dumps(data, ensure_ascii=False, **options)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        return json.dumps(row, ensure_ascii=True, separators=(",", ":"))
+        return json.dumps(data, **options)
     return text
 
 
@@ -132,7 +137,7 @@ def read_object(path: Path) -> JsonObject:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise EvalkitError(f"{path}: damaged: {error}") from None
     if not isinstance(data, dict):
         raise EvalkitError(f"{path}: damaged: not a JSON object")
@@ -150,10 +155,7 @@ def write_object(path: Path, data: JsonObject, *, allow_nan: bool = False) -> No
     Raises:
         ValueError: it holds nan or an infinite number, and those are not allowed.
     """
-    # Value by value: a secret may look like the name of a field.
-    data = {key: redact_strings(value) for key, value in data.items()}
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=allow_nan)
-    _replace(path, text + "\n")
+    _replace(path, _redacted(data, indent=1, allow_nan=allow_nan) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:

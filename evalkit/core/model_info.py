@@ -92,7 +92,7 @@ def read_config(path: Path) -> JsonObject:
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvalkitError(f"{path}: not a JSON file: {in_one_line(error)}") from None
     if not isinstance(config, dict):
         raise EvalkitError(f"{path}: not a JSON object")

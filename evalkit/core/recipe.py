@@ -278,7 +278,7 @@ def _child(node: object, part: str, override: str) -> object:
 
 def _index(node: Sequence[object], part: str, override: str) -> int:
     """Position in a list by number, or by the `name` (or `kind`) of the entry."""
-    if part.isdigit() and int(part) < len(node):
+    if part.isdecimal() and int(part) < len(node):
         return int(part)
     for i, entry in enumerate(node):
         if isinstance(entry, dict) and part in (entry.get("name"), entry.get("kind")):

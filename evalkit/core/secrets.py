@@ -36,7 +36,9 @@ _BARE = frozenset({"key", "keys", "token", "auth", "bearer", "cookie", "cookies"
 _ENDS = ("apikey", "token", "secret", "password")  # of words written together, such as HFTOKEN
 _PLACES = frozenset({"env", "file", "path", "dir", "name", "type", "format", "parser", "ids"})
 _TEXT_TOKENS = frozenset({"bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "stop"})
-_PLAIN = re.compile(r"[-+]?[\d.]{0,9}|true|false|none|null|auto", re.IGNORECASE)
+_PLAIN = re.compile(  # numbers, words, and special tokens or placeholders in brackets
+    r"[-+]?[\d.]{0,9}|true|false|none|null|auto|<[^<>\s]*>|\[[^\[\]\s]*\]", re.IGNORECASE
+)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _VARIABLE = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
 _NAME = r"[A-Za-z][\w.-]{0,60}"  # bounded: a message may be long and hostile

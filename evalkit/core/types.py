@@ -113,7 +113,7 @@ class Completion:
         sample_id: the sample answered.
         text: raw completion, special tokens removed, stop strings cut; of a text that was read,
             `evalkit.core.records.likelihood.Likelihood` as text.
-        finish_reason: ``"stop"``, ``"length"`` or ``"error"``.
+        finish_reason: ``"stop"``, ``"length"``, ``"cut_early"`` (before the budget) or ``"error"``.
         prompt_tokens: tokens read.
         completion_tokens: tokens generated.
         seconds: wall time of the request (of the batch, divided evenly, for batched engines).

@@ -64,7 +64,7 @@ def raw_file(repo: str, file: str, revision: str, folder: Path) -> Path:
         raise EvalkitError(f"{url}: could not be fetched ({_first_line(error)})") from None
     if len(data) > RAW_BYTES:
         raise EvalkitError(f"{url}: refused: more than {RAW_BYTES} bytes")
-    if promised is not None and promised.isdigit() and int(promised) != len(data):
+    if promised is not None and promised.isdecimal() and int(promised) != len(data):
         raise EvalkitError(f"{url}: incomplete: {len(data)} of {promised} bytes")
     path = folder / file.rpartition("/")[2]
     path.write_bytes(data)

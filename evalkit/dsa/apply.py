@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from evalkit.dsa.call import IndexerCall, read_call
 from evalkit.dsa.families.sites import IndexerSites, adapter_of, indexer_sites, topk_of
 from evalkit.dsa.overrides import override_forward, swap_indexer
-from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed
+from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed, may_run_again
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 from evalkit.dsa.sparse_attention import selected_keys_gathered
@@ -92,9 +92,13 @@ class AppliedSchedule:
         self._carrier.clear()
         self._carrier.update(self.given)
         self._until_end.close()
-        if torch.is_grad_enabled() and self._sites.root.training:
+        if torch.is_grad_enabled() and self._may_run_again():
             following = checkpoints_followed(self._sites.root, self._recording, self._replaying)
             self._until_end.enter_context(following)
+
+    def _may_run_again(self) -> bool:
+        root = self._sites.root  # under a compiler, single layers are not asked
+        return root.training or (not torch.compiler.is_compiling() and may_run_again(root))
 
     def _end(self, *_: object) -> None:
         self._thread = None
@@ -137,6 +141,12 @@ class AppliedSchedule:
     ) -> Tensor:
         """Runs instead of the forward of a layer's indexer; None: the layer has no indexer."""
         sites = self._sites
+        if self._thread is None:
+            raise ScheduleError(
+                f"layer {sites.layout.layer_ids[ordinal]} runs outside a forward of the model: call"
+                " the model itself, not `model.forward` or single layers, and checkpoint by"
+                f" {ENABLE}"
+            )
         indexer = sites.indexer(ordinal) if forward is not None else None
         call = read_call(sites.family, indexer, sites.layout.layer_ids[ordinal], args, kwargs)
         selection = None
@@ -184,8 +194,7 @@ class AppliedSchedule:
             ids = self._sites.layout.layer_ids
             raise ScheduleError(
                 f"layer {ids[reader]} reads the selection of layer {ids[source]}, which was not"
-                " computed in this forward: run the whole model, not single layers, and checkpoint"
-                f" by {ENABLE}"
+                " computed in this forward: run the whole model, not single layers"
             )
         return self._carrier[source].to(hidden.device)
 
@@ -257,6 +266,7 @@ def apply_schedule(
     with ExitStack() as stack:
         stack.callback(object.__delattr__, sites.root, _MARK)
         stack.enter_context(gathering())
+        stack.callback(applied._end)  # an interrupt comes past the hook
         stack.callback(sites.root.register_forward_pre_hook(applied._begin).remove)
         end = sites.root.register_forward_hook(applied._end, always_call=True)
         stack.callback(end.remove)

@@ -13,6 +13,11 @@ def text_config(config: JsonObject) -> JsonObject:
     return as_object(config.get("text_config")) or config
 
 
+def override_fields(overrides: JsonObject) -> JsonObject:
+    """Overrides of the language model's fields, written in `text_config` or beside it."""
+    return {**overrides, **as_object(overrides.get("text_config"))}
+
+
 def integer(config: JsonObject, name: str) -> int | None:
     """A whole number; None where the field is absent or null.
 

@@ -48,6 +48,11 @@ class CheckpointedCall:
             return self._function(*args, **kwargs)
 
 
+def may_run_again(root: nn.Module) -> bool:
+    """Whether layers may be checkpointed: each goes by its own mode, torch's wrapper by none."""
+    return any(module.training or _WRAPPED in module._modules for module in root.modules())
+
+
 @contextmanager
 def checkpoints_followed(
     root: nn.Module, recording: Following, replaying: Following

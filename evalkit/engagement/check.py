@@ -123,7 +123,7 @@ def launch_of(
         launch = DIALECTS[choice.name].launch
         refuse_flags(launch, server.flags, schedule)
     except ScheduleError as error:
-        return f"({error})"
+        return f"# {error}"
     environment = {**environment, **settings.environment}
     return launch_line(launch, model, settings.overrides, environment=environment, flags=flags)
 

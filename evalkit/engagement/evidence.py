@@ -10,6 +10,7 @@ from evalkit.config.arm import ArmConfig
 from evalkit.config.server import CUSTOM
 from evalkit.core.records import ArmEntry
 from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.dsa.config_fields import override_fields
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import read
 from evalkit.dsa.engine_config.versions import EngineChoice, choose, families
@@ -104,9 +105,10 @@ def overrides_finding(
         own_build = "a build of its own: markers in its log decide"
         text = own_build if custom else "the server does not tell its overrides"
         return Finding("overrides", None, text)
-    requested = [name for name in REUSE_FIELDS if overrides.get(name) is not None]
+    fields = override_fields(overrides)
+    requested = [name for name in REUSE_FIELDS if fields.get(name) is not None]
     if is_off(arm, schedule, native) and info.kind != "transformers":
-        return _off_finding(requested, overrides)
+        return _off_finding(requested, fields)
     if choice is None:
         known = ", ".join(name for name, row in DIALECTS.items() if row.launch)
         return Finding("overrides", None, f"set server.engine, whose settings these are: {known}")

@@ -40,7 +40,8 @@ class ArmCheck:
         servers: what each server reports of itself.
         probe: greedy continuations by probe prompt.
         deterministic: whether the probe gave the same twice; None without a probe.
-        launch: how its server is to be started, as far as that is known.
+        launch: how its server is to be started, as far as that is known; a comment (``# …``) says
+            why it cannot be.
     """
 
     arm: str
@@ -59,6 +60,12 @@ class ArmCheck:
     def reason(self) -> str:
         """Why, in one line."""
         return reason(self.findings)
+
+    @property
+    def start_hint(self) -> str:
+        """How to start the server instead, to go behind a refusal; "" where there is no way."""
+        known = self.launch and not self.launch.startswith("#")
+        return f"; start it as: {self.launch}" if known else ""
 
     def record(self) -> dict[str, JsonValue]:
         """For run.json."""

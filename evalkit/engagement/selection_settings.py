@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evalkit.dsa.config_fields import override_fields
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
 from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.findings import Finding
@@ -26,7 +27,8 @@ OVERRIDDEN = ("index_topk", "index_kpool", "index_share_for_mtp_iteration")
 def selection_settings(settings: JsonObject, overrides: JsonObject) -> dict[str, JsonValue]:
     """Those of a server that are known."""
     reported = {name: settings[name] for name in REPORTED if name in settings}
-    return reported | {name: overrides[name] for name in OVERRIDDEN if name in overrides}
+    fields = override_fields(overrides)
+    return reported | {name: fields[name] for name in OVERRIDDEN if name in fields}
 
 
 def setting_findings(arm: str, info: ServerInfo, others: Sequence[CheckedArm]) -> Iterator[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,7 +179,7 @@ def _vllm(url: str, models: tuple[str, ...], version: str, config: JsonValue) ->
     model = as_object(config.get("model_config"))
     sections = [as_object(config.get(name)) for name in ("parallel_config", "kernel_config")]
     settings = {k: section[k] for section in sections for k in VLLM_SETTINGS if k in section}
-    overrides = _overrides(model.get("hf_overrides"))
+    overrides = _overrides(model["hf_overrides"]) if "hf_overrides" in model else None
     note = as_object(config.get("additional_config")).get(PLUGIN_FIELD)
     if overrides is not None and note is not None:
         overrides = {**overrides, PLUGIN_FIELD: note}
@@ -196,7 +198,7 @@ def _served_config(models: Sequence[str]) -> JsonObject | None:
     """Reuse fields of the config.json that `transformers serve` serves: it takes no overrides."""
     for name in models:
         path = Path(name) / "config.json"
-        if path.is_file():
+        if os.path.isfile(path):  # noqa: PTH113 - a name may be longer than any path
             config = text_config(read_config(path))
             return {k: config[k] for k in REUSE_FIELDS if config.get(k) is not None}
     return None
@@ -205,21 +207,25 @@ def _served_config(models: Sequence[str]) -> JsonObject | None:
 def _overrides(raw: JsonValue) -> JsonObject | None:
     """Overrides as an object; None for what cannot be read (a callable, broken JSON)."""
     if isinstance(raw, str):
-        try:
-            raw = json.loads(raw or "{}")
-        except ValueError:
+        raw = _parsed(raw or "{}")
+        if raw is None:
             return None
     learn(raw)
     return {} if raw is None else raw if isinstance(raw, dict) else None
 
 
 def _parsed(text: str) -> JsonValue:
-    """JSON; None for what is not."""
+    """JSON, without NaN and infinities, which no record can hold; None for what is not."""
     try:
-        value: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _distinct(names: Sequence[JsonValue]) -> tuple[str, ...]:

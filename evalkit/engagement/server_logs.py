@@ -205,7 +205,7 @@ def _parsed(text: str) -> JsonObject | None:
     for parse in (lambda t: json.loads(t.replace('\\"', '"')), ast.literal_eval):
         try:
             value = parse(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(value, dict):
             return value

@@ -18,7 +18,7 @@ MOST_COLUMNS = 6
 ALWAYS = ("error", "empty", "length", "unclosed", "truncated", "over_length")
 """Counts that are told when they are zero, too."""
 
-NOT_IN_PREDICTIONS = ("length", "truncated", "over_length")
+NOT_IN_PREDICTIONS = ("length", "cut_early", "truncated", "over_length")
 """Counts that imported predictions do not tell."""
 
 

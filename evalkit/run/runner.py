@@ -215,8 +215,7 @@ def _check(
             continue
         recorder.note_check(arm.name, check.record())
         if check.verdict == "not engaged":
-            start = f"; start it as: {check.launch}" if check.launch else ""
-            refused[arm.name] = f"not engaged: {check.reason}{start}"
+            refused[arm.name] = f"not engaged: {check.reason}{check.start_hint}"
     return refused
 
 

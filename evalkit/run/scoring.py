@@ -14,6 +14,7 @@ from evalkit.core.reasoning import is_unclosed, without_reasoning
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow, digest
 from evalkit.dsa.json_types import JsonValue
 from evalkit.run.store import RunStore
+from evalkit.run.usable import CUT
 from evalkit.scorers import METRICS
 from evalkit.scorers import flags as answer_flags
 from evalkit.scorers import score as metric_score
@@ -136,7 +137,7 @@ def score_row(
             flags.append("empty")
     if row.redacted:
         flags.append("redacted")
-    if row.finish_reason == "length":
-        flags.append("length")
+    if row.finish_reason in CUT:
+        flags.append(row.finish_reason)
     basis = basis_of(item, row, scoring, dense_tokens)
     return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags), basis)

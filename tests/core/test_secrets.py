@@ -114,3 +114,11 @@ def test_control_characters_are_spelled_out():
     )
     assert printable(foreign) == spelled
     printable(foreign).encode()
+
+
+@pytest.mark.parametrize(
+    "token", ["</think>", "<|image|>", "[/THINK]", "<\uff5ctool\u2581sep\uff5c>"]
+)
+def test_special_tokens_that_a_server_reports_stay_in_answers(token):
+    learn({"server": {"think_end_token": token}, "environment": {"STOP_TOKEN_KEY": token}})
+    assert redact(f"a thought {token} an answer") == f"a thought {token} an answer"

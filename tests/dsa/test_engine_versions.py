@@ -11,6 +11,7 @@ from evalkit.cli.main import app
 from evalkit.dsa import ReuseSchedule, ScheduleError
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.export import export, read
+from evalkit.dsa.engine_config.import_keys import refuse_foreign_keys
 from evalkit.dsa.engine_config.published_patterns import published_pattern
 from evalkit.dsa.engine_config.released_models import known_config
 from evalkit.dsa.engine_config.start_flags import CAPTURE, refuse_flags
@@ -57,6 +58,46 @@ def types(schedule):
 def test_a_version_has_one_row(engine, model_type, row, version):
     choice = choose(engine, model_type=model_type)
     assert (choice.name, choice.version) == (row, version)
+
+
+@pytest.mark.parametrize(
+    ("engine", "caution"),
+    [
+        ("vllm==0.11.0", "older than 0.33.0"),
+        ("vllm==0.34.1", "newer than 0.33.0"),
+        ("sglang==0.5.18", ""),
+        ("sglang==0.5.23", ""),
+    ],
+)
+def test_versions_that_were_not_tried_say_so(engine, caution):
+    assert choose(engine, model_type="deepseek_v32").caution.startswith(caution)
+    assert bool(choose(engine, model_type="deepseek_v32").caution) == bool(caution)
+
+
+@pytest.mark.parametrize("reported", ["dev", "0.0.0.dev0", "unknown", "\x1b[31m"])
+def test_a_server_built_from_a_checkout_leaves_the_version_to_the_name(reported):
+    named = choose("sglang==0.5.19", reported=reported)
+    assert (named.name, named.origin) == ("sglang-0.5.19", "as named")
+    newest = choose("sglang", reported=reported)
+    assert (newest.name, newest.version) == ("sglang", "0.5.23")
+    assert f"says version {reported}, which is no release" in newest.caution
+
+
+@pytest.mark.parametrize("version", ["0.5.19; rm -r x", "0.5.19 0.5.20", "abc", "v"])
+def test_what_is_no_version_is_refused(version):
+    with pytest.raises(ScheduleError, match=r"write a version such as sglang==0\.5\.23"):
+        choose(f"sglang=={version}")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "sglang==0.5.19", "vllm", "vllm-ascend"])
+@pytest.mark.parametrize("model_type", ["glm5_next_text", "dots3_note_text", "mistral_large4_text"])
+def test_models_whose_code_reads_no_reuse_are_refused_by_name(engine, model_type):
+    half = ReuseSchedule.uniform((1, 3, 5, 7), "1/2")
+    row = choose(engine, model_type=model_type).name
+    with pytest.raises(ScheduleError, match="no reuse was read"):
+        export(half, engine=row, model_type=model_type, config={"model_type": model_type})
+    with pytest.raises(ScheduleError, match="does not read index_topk_freq"):
+        refuse_foreign_keys(engine, DIALECTS[row], {"index_topk_freq": 4})
 
 
 def test_the_server_goes_before_the_recipe_and_says_so():
@@ -326,3 +367,21 @@ def test_pipeline_stages_are_refused_where_they_cut_a_source_from_its_reader():
     code, text = command("export", "4", *arguments, "--lag", "1")
     assert code != 0
     assert "layer 2 reads the selection of layer 0 in decode" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("target", ["²", "0", "10001", "9" * 5000])
+def test_a_number_of_layers_that_no_model_has_is_one_line(target):
+    code, output = command("show", target)
+    assert code != 0
+    assert "Error" in output or "1 to 10000 layers" in output or "no such directory" in output
+    assert "Traceback" not in output
+
+
+def test_a_factor_of_nothing_is_refused_as_the_engine_does():
+    with pytest.raises(ScheduleError, match="cli_factor 0 must be 1 or more"):
+        read(V32, engine="sglang", layers=61, overrides={"cli_factor": 0})
+
+
+def test_settings_inside_text_config_count_beside_those_outside():
+    both = {"text_config": {"index_topk": 9}, "index_topk_pattern": HALF.pattern}
+    assert read(V32, engine="vllm", layers=78, overrides=both).schedule == HALF

@@ -159,8 +159,10 @@ def test_checkpoints_by_hand_are_refused():
     with apply_schedule(model, schedule):
         with torch.no_grad():
             loss_of(model)
-        with pytest.raises(ScheduleError, match=r"use model\.activation_checkpointing_enable\(\)"):
-            loss_of(model)
+        for training in (True, False):  # torch's wrapper asks for no mode
+            model.train(training)
+            with pytest.raises(ScheduleError, match=r"use model\.activation_checkpointing_en"):
+                loss_of(model)
 
 
 def test_a_checkpoint_around_the_whole_model_inside_the_block():
@@ -193,3 +195,43 @@ def test_checkpoints_by_hand_around_layers_are_refused_inside_the_block(kind, re
         loss = output(model, tokens(1, LENGTH), use_cache=False).mean()
         with pytest.raises(ScheduleError, match=r"checkpoint by model\.activation_checkpointing"):
             loss.backward()
+
+
+def test_a_forward_that_is_called_past_the_model_is_refused():
+    """As some wrappers call it: what the model's hooks do is left out, checkpoints among it."""
+    model = build("glm_moe_dsa").train()
+    root = indexer_sites(model).root
+    with apply_schedule(model, schedule_of(model, "1/2", 0)):
+        with pytest.raises(ScheduleError, match="outside a forward of the model: call the model"):
+            root.forward(input_ids=tokens(1, LENGTH), use_cache=False)
+        model.forward(input_ids=tokens(1, LENGTH), use_cache=False)  # calls the decoder itself
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_train_in_a_model_that_does_not(reentrant):
+    """A layer checkpoints by its own mode, not by that of the model."""
+    model = build("deepseek_v32").double().train()
+    schedule = schedule_of(model, "1/2", 0)
+    expected = plain(model, schedule)
+    checkpointed(model, reentrant)
+    root = indexer_sites(model).root
+    root.training = False
+    with apply_schedule(model, schedule):
+        loss = loss_of(model)
+    assert_equal(gradients(model, loss), expected)
+
+
+def test_an_interrupt_leaves_the_models_own_functions():
+    model = build("deepseek_v32").train()
+    checkpointed(model, False)
+    functions = {n: vars(m).get("_gradient_checkpointing_func") for n, m in model.named_modules()}
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    hook = indexer_sites(model).owners[1].register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt), apply_schedule(model, schedule_of(model, "1/2", 0)):
+        loss_of(model)
+    hook.remove()
+    after = {n: vars(m).get("_gradient_checkpointing_func") for n, m in model.named_modules()}
+    assert after == functions

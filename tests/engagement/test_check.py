@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from evalkit.config.arm import ArmConfig
-from evalkit.config.server import OpenAIServerConfig
+from evalkit.config.server import OpenAIServerConfig, ServerConfig
 from evalkit.core.errors import EvalkitError
+from evalkit.core.files import write_object
 from evalkit.dsa import ReuseSchedule
 from evalkit.engagement.behavioral_probe import probe_prompts
 from evalkit.engagement.check import check_arm
@@ -114,6 +117,69 @@ def test_other_layers_are_not_engaged_even_as_many(paper_checkpoint):
         paper_checkpoint, sglang('{"index_topk_pattern": "SFSF"}'), arm(pattern="FSFSFSFS")
     )
     assert "the overrides cannot run" in result.reason
+
+
+@pytest.mark.parametrize("name", ["index_topk_freq", "indexer_types"])
+def test_a_server_with_settings_inside_text_config_is_not_off(paper_checkpoint, name):
+    nested = json.dumps({"text_config": {name: 4}})
+    result = check(paper_checkpoint, sglang(nested), arm())
+    assert result.verdict == "not engaged"
+    assert f"the arm wants reuse off, the server was started with {name} = 4" in result.reason
+
+
+@pytest.mark.parametrize("odd", ["\\ud800", "NaN", "-Infinity", "1e999", "[" * 5000])
+def test_what_no_record_can_hold_is_recorded_all_the_same(paper_checkpoint, tmp_path, odd):
+    value = f'"{odd}"' if odd.startswith("\\") else odd
+    told = f'{{"version": "0.5.23", "tp_size": {value}, "json_model_override_args": "{{}}"}}'
+    listed = {"data": [{"id": "model"}]}
+    reports = {"/v1/models": listed, "/server_info?config_format=json": told}
+    result = check(paper_checkpoint, reports, arm())
+    write_object(tmp_path / "run.json", {"check": result.record()})
+    read = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert read["check"]["verdict"] in ("engaged", "unknown")
+
+
+@pytest.mark.parametrize("model_config", [{}, [1], "x", {"hf_overrides": "<function>"}])
+def test_vllm_that_does_not_tell_its_overrides_is_not_off(model_config):
+    told = {"/server_info?config_format=json": {"vllm_config": {"model_config": model_config}}}
+    with FakeServer(reports=told) as server:
+        assert read_server(server.url, Key("")).overrides is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://h:abc", "http://h:99999", "http://\u00e9..com", f"http://{'a' * 70}.b", "http://[::1"],
+)
+def test_addresses_that_no_client_takes_are_refused(url):
+    with pytest.raises(ValidationError, match="is not an address: write http://host:port"):
+        ServerConfig(urls=[url])
+    assert ServerConfig(urls=["http://[::1]:1", "http://caf\u00e9.fr/v1?key=x", "http://a_b:80"])
+
+
+def test_a_name_longer_than_any_path_is_no_checkpoint(paper_checkpoint):
+    listed = {"data": [{"id": "x" * 5000, "status": {"value": "loaded"}}, {"id": "a\0b"}]}
+    assert check(paper_checkpoint, {"/v1/models": listed}, arm()).verdict == "not engaged"
+
+
+def test_a_start_line_that_cannot_be_is_a_comment(paper_checkpoint):
+    refused = arm(lag=1, server={"engine": "sglang"})
+    result = check(paper_checkpoint, sglang("{}"), refused)
+    assert result.launch.startswith("# sglang-0.5.19 cannot express a lag")
+    assert result.start_hint == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"environment": {"A B": "1"}}, "'A B' is no name of a variable"),
+        ({"environment": {"$(reboot)": "1"}}, "is no name of a variable"),
+        ({"flags": ["--tp 8"]}, "write --tp and its value apart"),
+    ],
+)
+def test_start_lines_hold_no_words_that_a_shell_would_cut_otherwise(settings, says):
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        ServerConfig(**settings)
+    assert ServerConfig(environment={"A_B": "$(x)"}, flags=["--header=X: y z", "a b"])
 
 
 def test_off_is_off_and_on_is_not(paper_checkpoint):

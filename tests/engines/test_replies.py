@@ -65,6 +65,7 @@ CASES = {
     "no finish reason": Case(Seen(200), ended(None)),
     "a number for content": Case(Seen(200), ended("stop", 7)),
     **{name: Case(Seen(200, name), ended(name)) for name in sorted(STOPPED | CUT | BROKEN_OFF)},
+    "cut early": Case(Seen(200, "length", short=True), ended("length", tokens=1)),
     "Stop": Case(Seen(200, "stop"), ended("Stop")),
     "content_filter": Case(Seen(200, "content_filter"), ended("content_filter"), "content filter"),
     **{name: Case(Seen(200, name), ended(name, None), "tool parser") for name in sorted(TOOLS)},
@@ -270,3 +271,26 @@ def test_short_waits_are_obeyed_in_silence(ask, caplog):
 
     assert ask(answer, prompts=[ask.bad])[0]["bad"].text == "sound"
     assert caplog.text == ""
+
+
+@ways
+def test_another_model_that_answers_is_said_once(ask, caplog, api, stream):
+    async def answer(request, body):
+        return await answered(request, body, "sound", "stop", model="fall\x1b[31mback")
+
+    with caplog.at_level(logging.WARNING):
+        completions, _ = ask(answer, api, stream)
+    assert [c.text for c in completions.values()] == ["sound", "sound"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "model tiny was asked, and fall\\x1b[31mback answers: is that the arm's checkpoint?"
+    ]
+
+
+@ways
+def test_the_model_that_was_asked_is_not_mentioned(ask, caplog, api, stream):
+    async def answer(request, body):
+        return await answered(request, body, "sound", "stop", model=body["model"])
+
+    with caplog.at_level(logging.WARNING):
+        ask(answer, api, stream)
+    assert not caplog.records

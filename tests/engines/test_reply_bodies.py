@@ -9,8 +9,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.config.run import ScoringConfig
+from evalkit.config.run import PromptConfig, ScoringConfig
+from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.records import ItemRow
+from evalkit.core.types import Sample
 from evalkit.engines.openai.replies import (
     RULES,
     Refused,
@@ -30,6 +32,8 @@ from evalkit.engines.openai.reply_body import (
     read_whole,
     words_of,
 )
+from evalkit.engines.openai.wire import Wire
+from evalkit.prompts.renderer import ChatRenderer
 from evalkit.run.scoring import score_row
 from evalkit.run.store import sample_row
 from tests.servers.misbehaving import answered, choice, ended, error, events, ways
@@ -271,3 +275,67 @@ def test_no_body_is_a_traceback(value, status):
     if isinstance(value, dict):
         inside = error_inside(value)
         assert inside is None or 400 <= inside[0] < 600
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "reason"),
+    [
+        (20, "said", "length"),
+        (18, "said", "length"),  # counted otherwise at the edges
+        (17, "said", "cut_early"),
+        (0, "", "cut_early"),  # no room behind the prompt
+        (0, "said", "length"),  # nobody counted
+        (None, "said", "length"),
+    ],
+)
+def test_an_answer_cut_before_its_budget_is_told_apart(tokenizer, tokens, text, reason):
+    wire = Wire(OpenAIServerConfig(), tokenizer)
+    prompt = ChatRenderer(tokenizer).render(Sample("s", "s", "Why?", ("x",), "none", 20))
+    reply = Reply(text=text, finish_reason="length", completion_tokens=tokens)
+    completion = wire.completion(prompt, reply)
+    assert completion.finish_reason == reason
+    assert bool(completion.completion_tokens) == bool(text)
+
+
+def test_the_window_may_end_an_answer_that_reasons_and_its_own_budget_goes_before(tokenizer):
+    wire = Wire(OpenAIServerConfig(), tokenizer)
+    renderer = ChatRenderer(tokenizer, PromptConfig(reasoning_tokens=100))
+    prompt = renderer.render(Sample("s", "s", "Why?", ("x",), "none", 4))
+    answer = "one two three four five six seven eight nine"
+    reply = Reply(text=f"<think>x</think>{answer}", finish_reason="length", completion_tokens=50)
+    assert wire.completion(prompt, reply).finish_reason == "length"
+    reply = Reply(text="<think>x", finish_reason="length", completion_tokens=50)
+    assert wire.completion(prompt, reply).finish_reason == "cut_early"
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/x-ndjson", "text/plain"])
+@pytest.mark.parametrize("head", ["data: ", ""])
+def test_a_last_line_without_an_end_and_a_server_that_does_not_stream(ask, kind, head):
+    async def answer(request, body):
+        line = head + json.dumps({"choices": [choice(request, "sound", "stop", piece=bool(head))]})
+        return web.Response(body=line.encode(), headers={"content-type": kind})
+
+    for api in ("text", "chat"):
+        completions, seen = ask(answer, api, stream=True)
+        assert [(c.text, c.error) for c in completions.values()] == [("sound", None)] * 2
+        assert len(seen) == 2
+
+
+def test_a_status_written_as_text_counts():
+    assert error_inside({"error": {"code": "401", "message": "no"}})[0] == 401
+    assert error_inside({"error": {"code": "1" * 5000}})[0] == 500
+    assert error_inside({"error": {"code": "invalid_api_key", "status": 403}})[0] == 403
+
+
+def test_of_a_long_error_the_beginning_is_searched_for_secrets(ask):
+    async def answer(request, body):
+        return web.Response(status=418, text="token=abcdef123456 " + "x" * 3_000_000)
+
+    async def once(request, body):
+        if "BAD" in json.dumps(body):
+            return await answer(request, body)
+        return await answered(request, body, "sound", "stop")
+
+    completions, _ = ask(once)
+    assert completions["bad"].error.startswith("418: token=[key] xxx")
+    assert len(completions["bad"].error) < 400

@@ -95,11 +95,12 @@ async def answered(
     return await events(request, {"choices": [first]}, {"choices": [last], **more})
 
 
-def ended(finish: Any, content: Any = "said") -> Answer:
-    """Completions that end so."""
+def ended(finish: Any, content: Any = "said", tokens: int | None = None) -> Answer:
+    """Completions that end so, with a count of their tokens where one is given."""
+    counts = {} if tokens is None else {"usage": {"prompt_tokens": 0, "completion_tokens": tokens}}
 
     async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        return await answered(request, body, content, finish)
+        return await answered(request, body, content, finish, **counts)
 
     return answer
 

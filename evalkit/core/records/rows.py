@@ -99,7 +99,7 @@ class SampleRow(NamedTuple):
         prompt_tokens: tokens read, None where nobody counted.
         completion_tokens: tokens generated, likewise.
         completion: raw text, special tokens removed; a `Likelihood` of a text that was read.
-        finish_reason: ``stop``, ``length``, ``error`` or ``unknown`` (imported).
+        finish_reason: ``stop``, ``length``, ``cut_early``, ``error`` or ``unknown`` (imported).
         error: one line where there is no answer.
         reasoning_opened: whether the prompt opens a reasoning block; None where it is not known.
         seconds: wall time, None where it is not known.

@@ -8,7 +8,7 @@ late to change it. transformers itself puts its arguments in before. Standard li
 
 from __future__ import annotations
 
-from evalkit.dsa.config_fields import text_config
+from evalkit.dsa.config_fields import override_fields, text_config
 from evalkit.dsa.engine_config.dialect import Dialect
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.json_types import JsonObject, JsonValue
@@ -31,7 +31,7 @@ def in_force(
         ScheduleError: the class, or the engine, fails on these values.
     """
     config = text_config(config)
-    overrides = text_config(overrides or {})
+    overrides = override_fields(overrides or {})
     if row.overrides == "before class":
         config, overrides = {**config, **overrides}, {}
     model_type = str(config.get("model_type", ""))

@@ -21,6 +21,8 @@ _MTP_VLLM = "always builds an indexer; computes at draft step 0, switched at run
 _MTP_OUT = "left out: the schedule covers the backbone only"
 _MTP_SGLANG = "computes where no earlier selection is handed in, else reuses it"
 
+_OTHERS = ("axk2", "dots3_note_text", "glm5_next_text", "hy_v4_vl_text", "mistral_large4_text")
+
 DIALECTS: Mapping[str, Dialect] = {
     "sglang": Dialect(
         title="SGLang ≥ 0.5.20 (DeepSeek-V3.2, GLM-5, hy_v4, LongCat), dsa_layer_skips_topk",
@@ -74,6 +76,15 @@ DIALECTS: Mapping[str, Dialect] = {
         shared_indexer="kept (uninitialised for GLM-5.2)",
         launch="sglang",
     ),
+    "sglang-others": Dialect(
+        # models/dots3_common reads no reuse settings; models/glm5_next.py shares code with GLM-5
+        # and counts other layers; the others are not served (0.5.23).
+        title="SGLang (dots3_note, glm5_next; others not served): no reuse was read",
+        family="sglang",
+        models=_OTHERS,
+        reads=(),
+        launch="sglang",
+    ),
     "thudm-patch": Dialect(
         title="THUDM/IndexCache patch for SGLang and vLLM (March 2026)",
         status="unreleased",
@@ -109,6 +120,15 @@ DIALECTS: Mapping[str, Dialect] = {
         shared_indexer="not built; its checkpoint weights are dropped",
         launch="vllm",
     ),
+    "vllm-others": Dialect(
+        # dots3_note/nvidia/model.py and glm5next/common/attention.py of 0.33.0 set skip_topk to
+        # False; the others stand in no registry; LongCat's modules read other layer numbers.
+        title="vLLM (dots3_note, glm5_next, LongCat; others not served): no reuse was read",
+        family="vllm",
+        models=(*_OTHERS, "longcat_flash"),
+        reads=(),
+        launch="vllm",
+    ),
     "vllm-v4": Dialect(
         title="vLLM 0.33 (DeepSeek-V4): reuse settings are ignored",
         family="vllm",
@@ -128,6 +148,13 @@ DIALECTS: Mapping[str, Dialect] = {
         stages="first full",
         mtp="keeps its indexer",
         shared_indexer="removed only where the checkpoint's indexer_types says shared",
+        launch="vllm",
+    ),
+    "vllm-ascend-others": Dialect(
+        title="vllm-ascend (models beside DeepSeek-V3.2, V4 and GLM-5): no reuse was read",
+        family="vllm-ascend",
+        models=(*_OTHERS, "hy_v4", "longcat_flash"),
+        reads=(),
         launch="vllm",
     ),
     "vllm-ascend-v4": Dialect(

@@ -283,6 +283,8 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
             f"{engine} cannot express {what}: shared layers read the nearest full layer before them"
             " (vllm-plugin can)"
         )
+    if not row.reads and not row.plugin and schedule != native:
+        raise ScheduleError(f"{engine} cannot express reuse: {row.title}{_instead(row)}")
     if row.space == "layers" and not schedule.every_layer:
         raise ScheduleError(
             f"{engine} counts all layers, this schedule the compressed-sparse ones ({_use('c4')})"
@@ -296,8 +298,6 @@ def _refuse(engine: str, row: Dialect, schedule: ReuseSchedule, native: ReuseSch
     schedule.require_indexers(native)
     if row.launch is None:
         raise ScheduleError(f"{engine}: its settings can be imported, not exported ({row.title})")
-    if not row.reads and not row.plugin and schedule != native:
-        raise ScheduleError(f"{engine} cannot express reuse: {row.title}{_instead(row)}")
 
 
 def _overrides(engine: str, row: Dialect, schedule: ReuseSchedule) -> dict[str, JsonValue]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from difflib import get_close_matches
 
+from evalkit.dsa.config_fields import override_fields
 from evalkit.dsa.engine_config.dialect import Dialect
 from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.engine_config.parse import PLUGIN_FIELD, field_name
+from evalkit.dsa.json_types import JsonObject
 from evalkit.dsa.schedule import ScheduleError
 
 _GATE = "use_index_cache"
@@ -20,7 +22,7 @@ _OTHER = frozenset(
 
 
 def refuse_foreign_keys(
-    engine: str, row: Dialect, overrides: Mapping[str, object], known: Collection[str] = ()
+    engine: str, row: Dialect, overrides: JsonObject, known: Collection[str] = ()
 ) -> None:
     """Raise for a key that the engine does not read.
 
@@ -33,9 +35,8 @@ def refuse_foreign_keys(
     Raises:
         ScheduleError: the key belongs to another engine, or to none; the near one is named.
     """
-    inner = overrides.get("text_config")
     read = fields_of(row)
-    for key in {**overrides, **(inner if isinstance(inner, Mapping) else {})}:
+    for key in override_fields(overrides):
         if key in read or key == _GATE:
             continue
         if key in _every_field():

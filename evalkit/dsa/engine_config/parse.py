@@ -116,7 +116,7 @@ def read_settings(
         warnings.append("use_index_cache is not set; the documentation asks for it")
     for source in row.reads:
         value = values[source]
-        if value is None or (source == "cli" and _whole(value, "cli_factor") <= 1):
+        if value is None or (source == "cli" and _whole(value, "cli_factor") == 1):
             continue
         letters, more = _letters(engine, row, len(ids), source, value, fields)
         schedule = ReuseSchedule.from_pattern(letters, layers=ids)
@@ -177,6 +177,8 @@ def _letters(
         return _type_letters(engine, row, count, value)
     if source == "cli":
         factor = _whole(value, "cli_factor")
+        if factor < 1:
+            raise ScheduleError(f"{engine}: cli_factor {factor} must be 1 or more")
         return "".join("F" if i % factor == 0 else "S" for i in range(count)), ()
     offset = fields.get(row.names[1])
     freq = _whole(value, row.names[0])

@@ -44,5 +44,5 @@ def _number(flags: Sequence[str], names: Sequence[str]) -> int:
         name, _, value = flag.partition("=")
         if name in names:
             text = value or (flags[i + 1] if i + 1 < len(flags) else "")
-            return max(int(text), 1) if text.isdigit() else 1
+            return max(int(text), 1) if text.isdecimal() else 1
     return 1

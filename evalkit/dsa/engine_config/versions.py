@@ -16,6 +16,8 @@ from evalkit.dsa.engine_config.dialects import DIALECTS
 from evalkit.dsa.families.registry import FAMILIES
 from evalkit.dsa.schedule import ScheduleError
 
+_VERSION = re.compile(r"v?\d[\w.+!-]*")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
@@ -79,10 +81,15 @@ def choose(engine: str, *, model_type: str = "", reported: str = "") -> EngineCh
     record = FAMILIES.get(model_type)
     if name == "transformers" and record is not None and record.dialect:
         return EngineChoice(record.dialect, "", "")
+    caution = ""
+    if reported and not any(_release(reported)):  # built from a checkout: "dev", "0.0.0.dev0"
+        caution = (
+            f"the server says version {reported}, which is no release: {name}==VERSION names one"
+        )
+        reported = ""
     version = reported or wanted
     origin = "the server says so" if reported else "as named" if wanted else "newest release"
     rows = _rows(name, model_type)
-    caution = ""
     if reported and wanted and _release(reported) != _release(wanted):
         caution = f"the server is version {reported}, not {wanted}"
     if wanted == "main" and not reported:
@@ -90,17 +97,12 @@ def choose(engine: str, *, model_type: str = "", reported: str = "") -> EngineCh
     released = {key: row for key, row in rows.items() if row.status == "released"}
     if not version:
         key = next(k for k, row in released.items() if not row.until)
-        return EngineChoice(key, _newest(released), origin)
-    if not re.match(r"v?\d", version):
+        return EngineChoice(key, _newest(released), origin, caution)
+    if not _VERSION.fullmatch(version):
         raise ScheduleError(f"engine {engine}: write a version such as {name}=={_newest(released)}")
     for key, row in released.items():
         if _within(row, version):
-            newest = _newest(released)
-            if newest and _release(version) > _release(newest):
-                caution = (
-                    caution or f"newer than {newest}, the newest one that this was run against"
-                )
-            return EngineChoice(key, version, origin, caution)
+            return EngineChoice(key, version, origin, caution or _untried(released, row, version))
     raise ScheduleError(f"engine {engine}: no row reads version {version}")
 
 
@@ -121,6 +123,17 @@ def _main(family: str, rows: dict[str, Dialect]) -> EngineChoice:
 def _newest(rows: dict[str, Dialect]) -> str:
     versions = [version for row in rows.values() for version in row.run_against]
     return max(versions, key=_release, default="")
+
+
+def _untried(released: dict[str, Dialect], row: Dialect, version: str) -> str:
+    """What is to be said of a version beyond those that the rows were run against."""
+    newest = _newest(released)
+    if newest and _release(version) > _release(newest):
+        return f"newer than {newest}, the newest one that this was run against"
+    oldest = min(row.run_against, key=_release, default="")
+    if not row.since and _release(version) < _release(oldest or version):
+        return f"older than {oldest}, the oldest one that this was run against"
+    return ""
 
 
 def _within(row: Dialect, version: str) -> bool:

@@ -9,6 +9,8 @@ from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
 from evalkit.dsa.schedule import ScheduleError
 
 _TYPES = {"F": "full", "S": "shared"}
+MOST_LAYERS = 10_000
+"""More are a slip of the pen: no model has them, and every layer is written out."""
 
 
 class IndexerLayers(NamedTuple):
@@ -95,7 +97,7 @@ def hy_v4_types(_: JsonObject, layers: int) -> list[str]:
 
 
 def positive(config: JsonObject, name: str) -> int:
-    """A whole number above 0.
+    """A number of layers: a whole number above 0.
 
     Raises:
         ScheduleError: absent, or something else.
@@ -103,6 +105,8 @@ def positive(config: JsonObject, name: str) -> int:
     number = integer(config, name) or 0
     if number <= 0:
         raise ScheduleError(f"the configuration has no {name}")
+    if number > MOST_LAYERS:
+        raise ScheduleError(f"{name} = {number} in the configuration: at most {MOST_LAYERS}")
     return number
 
 

@@ -109,7 +109,7 @@ def indexer_sites(model: nn.Module) -> IndexerSites:
     owners: dict[int, tuple[str, nn.Module]] = {}
     for name, module in model.named_modules():
         if hasattr(module, "indexer"):
-            layer = next((int(p) for p in reversed(name.split(".")) if p.isdigit()), -1)
+            layer = next((int(p) for p in reversed(name.split(".")) if p.isdecimal()), -1)
             owners[layer] = (name, module)
     missing = [i for i in places.layer_ids if i not in owners]
     if missing:

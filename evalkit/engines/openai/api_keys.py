@@ -44,7 +44,7 @@ def read_key(variable: str | None, file: str | None) -> Key:
     """The key from an environment variable or a file; no key where neither is named.
 
     Raises:
-        EvalkitError: the variable is not set, or the file cannot be read or is empty.
+        EvalkitError: the variable is not set, the file cannot be read, or what is there is no key.
     """
     if variable is not None:
         value = os.environ.get(variable, "").strip()
@@ -55,7 +55,7 @@ def read_key(variable: str | None, file: str | None) -> Key:
                 f"api_key_env: the environment variable{name} holds no API key: set it, or name"
                 " the one that does"
             )
-        return Key(value)
+        return _checked(value, f"api_key_env: the environment variable {variable}")
     if file is None:
         return Key("")
     try:
@@ -63,8 +63,16 @@ def read_key(variable: str | None, file: str | None) -> Key:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise EvalkitError(f"API key file {redact(file)}: {reason}") from None
-    if not value or len(value.split()) != 1:
-        raise EvalkitError(f"API key file {file}: it must hold one key and nothing else")
+    return _checked(value, f"API key file {file}")
+
+
+def _checked(value: str, source: str) -> Key:
+    """A key that can stand in a header: visible ASCII without spaces."""
+    learn_value(value)
+    if not value.isascii() or not value.isprintable() or len(value.split()) != 1:
+        raise EvalkitError(
+            f"{source}: it must hold one key and nothing else, in ASCII letters, digits and signs"
+        )
     return Key(value)
 
 

@@ -33,6 +33,7 @@ from evalkit.engines.openai.reply_body import (
 )
 
 CONNECT_SECONDS = 10.0
+LONGEST_ERROR = 10_000
 
 
 class Client:
@@ -155,20 +156,31 @@ class Client:
         return self._one_line(str(error) or type(error).__name__)
 
     def _one_line(self, text: str) -> str:
-        return self._key.scrub(" ".join(clean(text).split()))[:300]
+        # The beginning: a page of a megabyte would be searched for secrets with every try.
+        return self._key.scrub(" ".join(clean(text[:LONGEST_ERROR]).split()))[:300]
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Data of server-sent events, one line each, up to ``[DONE]`` or the end."""
+    """Data of server-sent events, one line each, up to ``[DONE]`` or the end.
+
+    A line that is an object by itself is one, too: of servers that do not stream, whatever they
+    are asked. The last line may lack its end.
+    """
+    async for line in _lines(response):
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            return
+        if data and (line.startswith(b"data:") or data.startswith(b"{")):
+            yield data
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     left = b""
     async for piece in response.content.iter_any():
         *lines, left = (left + piece).split(b"\n")
         for line in lines:
-            data = line.removeprefix(b"data:").strip()
-            if data == b"[DONE]":
-                return
-            if data and line.startswith(b"data:"):
-                yield data
+            yield line
+    yield left
 
 
 def _proxy(url: str) -> str | None:

@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.errors import EvalkitError
+from evalkit.core.printable import printable
+from evalkit.core.secrets import redact_message
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import Layout, ReuseSchedule
 from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
 from evalkit.engines.openai.client import Client
 from evalkit.engines.openai.replies import Refused, Rejected, Retry
+from evalkit.engines.openai.reply_body import clean
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import HARMLESS, Wire, served_models
 from evalkit.prompts.tokenizers import ChatTokenizer
@@ -36,6 +39,7 @@ class OpenAIServerEngine:
         self._wire: Wire | None = None
         self.layout: Layout | None = None
         self._models: dict[str, str] = {}
+        self._stand_ins: set[str] = set()
 
     def load(self, model: str) -> dict[str, JsonValue]:
         """Tokenizer and schedule of the checkpoint; the weights are the servers' business."""
@@ -118,7 +122,7 @@ class OpenAIServerEngine:
             max_requests=self.config.max_requests,
             max_tokens=self.config.max_tokens_in_flight,
         )
-        work = _Work(self.wire, pool, left, self.served_model(arm), self._models)
+        work = _Work(self.wire, pool, left, self.served_model(arm), self._models, self._stand_ins)
         work.start()
         return work
 
@@ -133,6 +137,7 @@ class _Work:
         prompts: Sequence[Prompt],
         served_model: str | None,
         models: dict[str, str],
+        stand_ins: set[str],
     ) -> None:
         self._wire = wire
         self._config = wire.config
@@ -141,6 +146,7 @@ class _Work:
         self._left = len(prompts)
         self._named = served_model
         self._models = models
+        self._stand_ins = stand_ins
         self._ready: list[Completion] = []
         self._came = asyncio.Event()
         self._problem: Exception | None = None
@@ -221,7 +227,7 @@ class _Work:
         Raises:
             Retry, Rejected, Refused: there is none; see there.
         """
-        tries = 0
+        tries = moves = 0
         while True:
             try:
                 completion = await self._try(prompt)
@@ -232,8 +238,10 @@ class _Work:
                     self._last_answer = time.monotonic()
                 raise
             except Retry as failure:
-                if failure.gone and self._pool.live:
+                moves += 1
+                if failure.gone and self._pool.live and moves < len(self._pool.servers):
                     continue  # another server may take it at once
+                moves = 0
                 tries += 1
                 if tries > self._config.retries:
                     raise Retry(f"given up after {tries} tries: {failure}") from None
@@ -265,6 +273,7 @@ class _Work:
             reply = await server.client.complete(
                 self._wire.path(prompt), body, self._wire.seconds(prompt)
             )
+            self._note_model(model, reply.model)
             completion = self._wire.completion(prompt, reply)
             self._pool.answered(server)
             return completion
@@ -274,6 +283,16 @@ class _Work:
             raise
         finally:
             self._pool.release(server, cost)
+
+    def _note_model(self, asked: str, answered: str | None) -> None:
+        """Say once that another model answers: gateways fall back to one without an error."""
+        if answered is not None and answered != asked and answered not in self._stand_ins:
+            self._stand_ins.add(answered)
+            _log.warning(
+                "model %s was asked, and %s answers: is that the arm's checkpoint?",
+                asked,
+                printable(redact_message(clean(answered))),
+            )
 
     async def _model(self, server: Server) -> str:
         """Name of the model at a server: the one that was named, or the only one it lists."""
@@ -297,7 +316,7 @@ class _Work:
 
         What it asks for is capped, and said where it is longer than any pause of our own.
         """
-        longest = min(self._config.backoff * 2.0**tries, LONGEST_BACKOFF)
+        longest = min(self._config.backoff * 2.0 ** min(tries, 99), LONGEST_BACKOFF)
         wait = min(after, self._config.max_retry_after)
         if wait > LONGEST_BACKOFF and time.monotonic() >= self._said_until:
             self._said_until = time.monotonic() + wait

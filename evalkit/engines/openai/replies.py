@@ -22,6 +22,11 @@ CUT = frozenset({"length", "max_tokens", "model_length", "repetition"})
 BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_system_resource"})
 TOOLS = frozenset({"tool_calls", "function_call"})
 
+CUT_EARLY = "cut_early"
+"""How an answer ended that was cut before its budget: by the context window or a server's limit."""
+SHORT = 0.9
+"""An answer is cut early if the server counted less than this share of the budget."""
+
 _AUTHENTICATION = frozenset({401, 402, 403})
 _AGAIN = frozenset({408, 409, 425, 429})
 
@@ -106,11 +111,13 @@ class Seen:
         status: HTTP status, or the one that an error inside names; 0 where no whole reply came.
         finish: finish reason in lower case; "" where there is none.
         words: message, code and type of an error, in lower case.
+        short: whether the server counted clearly fewer tokens than were asked for.
     """
 
     status: int
     finish: str = ""
     words: str = ""
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ class Rule:
     reply: str
     becomes: Becomes
     applies: Callable[[Seen], bool]
-    ends: Literal["stop", "length"] = "stop"
+    ends: Literal["stop", "length", "cut_early"] = "stop"
     says: str = ""
     doubtful: bool = False
 
@@ -158,6 +165,13 @@ RULES = (
         f"ended by {_names(STOPPED)}; content as text, as a list of parts, or null (empty)",
         "answer",
         lambda seen: seen.finish in STOPPED,
+    ),
+    Rule(
+        "200",
+        f"ended by {_names(CUT)}, below {SHORT:.0%} of the token budget by the server's count",
+        "answer",
+        lambda seen: seen.finish in CUT and seen.short,
+        ends=CUT_EARLY,
     ),
     Rule(
         "200",
@@ -276,13 +290,17 @@ def failure(seen: Seen, reason: str, *, after: float = 0.0) -> Exception:
     return Rejected(text, doubtful=rule.doubtful)
 
 
-def ending(finish_reason: str | None) -> str:
-    """How an answer ended: ``stop`` or ``length``.
+def ending(finish_reason: str | None, *, short: bool = False) -> str:
+    """How an answer ended: ``stop``, ``length`` or ``cut_early``.
+
+    Args:
+        finish_reason: as the server says.
+        short: as in `Seen`.
 
     Raises:
         Retry, Rejected: it ended for a reason that is not an answer.
     """
-    seen = Seen(200, finish=(finish_reason or "").lower())
+    seen = Seen(200, finish=(finish_reason or "").lower(), short=short)
     rule = rule_for(seen)
     if rule.becomes != "answer":
         raise failure(seen, finish_reason or "no finish reason")

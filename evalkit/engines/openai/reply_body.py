@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.replies import Retry
 
+_STATUS = re.compile(r"[45][0-9][0-9]")
 _THOUGHTS = frozenset({"thinking", "reasoning"})
 """Types of content parts, and names of their fields, that hold reasoning."""
 
@@ -28,6 +30,7 @@ class Reply:
         sent: clock when the request went out.
         arrivals: clock of every piece of text (of the whole reply, where it is not streamed).
         thinking: whether a streamed reasoning block is open.
+        model: that the server says has answered, or None.
     """
 
     text: str = ""
@@ -38,6 +41,12 @@ class Reply:
     sent: float = 0.0
     arrivals: list[float] = field(default_factory=list)
     thinking: bool = False
+    model: str | None = None
+
+    @property
+    def generated(self) -> int | None:
+        """Tokens of the text by the server's count; None where it has none, or 0 for a text."""
+        return None if self.text and not self.completion_tokens else self.completion_tokens
 
 
 def parsed(raw: bytes | str) -> JsonObject:
@@ -66,7 +75,9 @@ def error_inside(data: JsonObject) -> tuple[int, JsonValue] | None:
         return None
     fields = as_object(error)
     named = [fields.get(key) for key in ("code", "status_code", "status")]
-    statuses = [count for value in named if (count := counted(value)) and 400 <= count < 600]
+    # LiteLLM writes the number as text.
+    numbers = (counted(int(v) if isinstance(v, str) and _STATUS.fullmatch(v) else v) for v in named)
+    statuses = [number for number in numbers if number and 400 <= number < 600]
     return (statuses[0] if statuses else 500), error
 
 
@@ -113,7 +124,7 @@ def read_whole(data: JsonObject, reply: Reply) -> None:
     reply.finish_reason = _name(choice["finish_reason"])
     if reply.finish_reason is None:
         raise Retry("the reply has no finish reason")
-    _read_usage(data, reply)
+    _read_facts(data, reply)
 
 
 def read_piece(data: JsonObject, reply: Reply) -> None:
@@ -132,7 +143,7 @@ def read_piece(data: JsonObject, reply: Reply) -> None:
             reply.thinking = False
         reply.text += text
         reply.finish_reason = _name(choice.get("finish_reason")) or reply.finish_reason
-    _read_usage(data, reply)
+    _read_facts(data, reply)
 
 
 def clean(text: str) -> str:
@@ -143,10 +154,10 @@ def clean(text: str) -> str:
 
 
 def counted(value: JsonValue) -> int | None:
-    """A number of tokens, or None for what is none: text, a truth value, a negative number."""
+    """A number of tokens; None for what is none: text, a truth value, below 0 or beyond 32 bits."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value < 2**31 else None
 
 
 def _contents(choice: JsonObject) -> tuple[str, str]:
@@ -189,7 +200,8 @@ def _flat(content: JsonValue) -> tuple[str, str]:
     return reasoning, text
 
 
-def _read_usage(data: JsonObject, reply: Reply) -> None:
+def _read_facts(data: JsonObject, reply: Reply) -> None:
+    reply.model = _name(data.get("model")) or reply.model
     usage = as_object(data.get("usage"))
     if "prompt_tokens" in usage:
         reply.prompt_tokens = counted(usage["prompt_tokens"]) or None  # no prompt has 0 tokens

@@ -79,10 +79,16 @@ class ServerPool:
         server.rests_until = 0.0
 
     def failed(self, server: Server) -> None:
-        """The server did not answer: leave it out for a while, longer each time."""
+        """The server did not answer: leave it out for a while, longer each time.
+
+        Requests that were under way break with the first one, and say nothing new.
+        """
+        now = self._clock()
+        if server.rests_until > now:
+            return
+        rest = min(FIRST_REST * 2.0 ** min(server.failures, 99), LONGEST_REST)
         server.failures += 1
-        rest = min(FIRST_REST * 2.0 ** (server.failures - 1), LONGEST_REST)
-        server.rests_until = self._clock() + rest
+        server.rests_until = now + rest
 
     @property
     def live(self) -> tuple[Server, ...]:

@@ -9,7 +9,7 @@ from evalkit.config.server import OpenAIServerConfig
 from evalkit.core.reasoning import CLOSE, OPEN
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
-from evalkit.engines.openai.replies import OVER_LENGTH, Refused, Rejected, ending
+from evalkit.engines.openai.replies import OVER_LENGTH, SHORT, Refused, Rejected, ending
 from evalkit.engines.openai.reply_body import Reply, clean
 from evalkit.prompts.tokenizers import ChatTokenizer
 
@@ -123,14 +123,16 @@ class Wire:
                 f"{prompt.sample.id}: the server read {read} tokens where the prompt has"
                 f" {sent}: it adds special tokens (a second BOS?) or has another tokenizer"
             )
-        reason = ending(reply.finish_reason)
+        counted = reply.generated
+        short = counted is not None and counted < SHORT * prompt.max_new_tokens
+        reason = ending(reply.finish_reason, short=short)
         text, reason = self._within_budget(prompt, *_cut(prompt, reply.text, reason))
         return Completion(
             sample_id=prompt.sample.id,
             text=text,
             finish_reason=reason,
             prompt_tokens=sent if read is None else read,
-            completion_tokens=self._count(reply),
+            completion_tokens=self._count(reply.text) if counted is None else counted,
             seconds=time.perf_counter() - reply.sent,
         )
 
@@ -139,10 +141,8 @@ class Wire:
         size = len(prompt.token_ids)
         return Completion(prompt.sample.id, "", "error", size, 0, 0.0, problem)
 
-    def _count(self, reply: Reply) -> int:
-        if reply.completion_tokens is not None:
-            return reply.completion_tokens
-        return len(self.tokenizer.encode(reply.text, add_special_tokens=False))
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _within_budget(self, prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
         """The answer cut to its own budget where reasoning left it more; `text` as it came else."""

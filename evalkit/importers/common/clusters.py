@@ -49,7 +49,7 @@ def pinned_records(task: str) -> list[records.Record]:
 def _longbench(position: str, prediction: Prediction) -> str | None:
     """The record at the position of the pinned file, if its answers are those of the sample."""
     pinned = pinned_records(prediction.task)
-    if not position.isdigit() or int(position) >= len(pinned):
+    if not position.isdecimal() or int(position) >= len(pinned):
         return None
     record = pinned[int(position)]
     return context_label(record.context) if record.answers == prediction.references else None
@@ -63,7 +63,7 @@ def _longbench_v2(_: str, prediction: Prediction) -> str | None:
 
 def _squad(position: str, prediction: Prediction) -> str | None:
     """Sample i of qa_1 asks question i; questions on one paragraph are one unit."""
-    if not position.isdigit() or not _has_documents():
+    if not position.isdecimal() or not _has_documents():
         return None
     questions = documents.pool("squad").questions
     if int(position) >= len(questions):

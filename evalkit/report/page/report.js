@@ -25,7 +25,7 @@
       : row[SCORES][arm] !== null && row[SCORES][arm] !== row[SCORES][0],
     lost: (row, arm) => arms(arm).some((k) => row[SCORES][k] !== null && row[SCORES][k] < row[SCORES][0]),
     won: (row, arm) => arms(arm).some((k) => row[SCORES][k] !== null && row[SCORES][k] > row[SCORES][0]),
-    flag: (row, arm) => row[FLAGS].some((f, k) => (arm < 0 || k === arm) && /error|empty|unclosed|length/.test(f)),
+    flag: (row, arm) => row[FLAGS].some((f, k) => (arm < 0 || k === arm) && /error|empty|unclosed|length|cut_early/.test(f)),
   };
   const arms = (arm) => arm < 0 ? data.arms.map((_, k) => k) : [arm];
   let found = [], page = 0;
