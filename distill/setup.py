@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from distill.config.train import MILD, DataConfig, DistillConfig
+from distill.data.evaluation_prompts import evaluation_prompts
 from distill.data.ngram_filter import NgramFilter
 from distill.data.packing import PackedText, prepare
 from distill.data.sources import prompts_of
@@ -112,7 +113,7 @@ def load_training_setup(
     name = resolve_checkpoint(config.model, base_dir)
     if not first():
         wait()
-    data = pack_text(config.data, name, base_dir, data_dir)
+    data = pack_text(config.data, name, base_dir, data_dir, config.evaluation)
     if first():
         wait()
     model = load_model(name, config.dtype, device)
@@ -137,16 +138,31 @@ def load_training_setup(
     )
 
 
-def pack_text(config: DataConfig, name: str, base_dir: Path, data_dir: Path) -> PackedText:
+def pack_text(
+    config: DataConfig,
+    name: str,
+    base_dir: Path,
+    data_dir: Path,
+    evaluation: str | None = None,
+) -> PackedText:
     """The text of a recipe as sequences of a model's tokens.
+
+    Args:
+        config: the recipe's `data`.
+        name: of the model.
+        base_dir: where relative paths begin.
+        data_dir: where packed text is kept.
+        evaluation: recipe of `evalkit run` whose prompts no document may repeat a passage of.
 
     Raises:
         DistillError: the source or the tokenizer is not there, or the text is too little.
     """
     tokenizer = load_tokenizer(name)
-    exclude = None
-    if config.exclude:
-        prompts = [tokenizer.encode(text) for text in prompts_of(config.exclude, base_dir)]
+    exclude, files = None, config.exclude
+    if evaluation is not None:
+        files = (*files, str(evaluation_prompts(base_dir / evaluation, name, data_dir).resolve()))
+    if files:
+        prompts = [tokenizer.encode(text) for text in prompts_of(files, base_dir)]
         exclude = NgramFilter(prompts, config.ngram)
     return prepare(config, tokenizer, base_dir, data_dir, exclude)
 

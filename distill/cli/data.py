@@ -14,7 +14,7 @@ def data(recipe: Recipe, out: Out = None, set_: Set = None) -> None:
     config, base_dir = load_recipe(recipe, set_), recipe.resolve().parent
     directory = run_directory(recipe, out) / "data"
     name = resolve_checkpoint(config.model, base_dir)
-    packed = pack_text(config.data, name, base_dir, directory)
+    packed = pack_text(config.data, name, base_dir, directory, config.evaluation)
     counts = packed.facts["counts"]
     for split, sequences in packed.splits.items():
         tokens = packed.facts["tokens"][split]

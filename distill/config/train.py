@@ -23,6 +23,17 @@ class TinyData(Strict):
     seed: int = 1000
 
 
+class PythonDocs(Strict):
+    """English prose that every Python installation holds (`distill.data.python_docs`).
+
+    Attributes:
+        seed: order of the pages.
+    """
+
+    kind: Literal["python_docs"] = "python_docs"
+    seed: int = 0
+
+
 class TextData(Strict):
     """Local text: ``.txt`` (one document per file), ``.jsonl`` or ``.parquet`` (one per row).
 
@@ -55,7 +66,7 @@ class HubData(Strict):
     column: str = "text"
 
 
-Source = Annotated[TinyData | TextData | HubData, Field(discriminator="kind")]
+Source = Annotated[PythonDocs | TinyData | TextData | HubData, Field(discriminator="kind")]
 
 
 class DataConfig(Strict):
@@ -70,12 +81,12 @@ class DataConfig(Strict):
         pack: ``single`` keeps every sequence within one document (long ones are cut, the end is
             padded); ``join`` fills sequences with whole documents, an end-of-text token between.
         shortest: documents or cuts below this many tokens are left out (``single``).
-        exclude: JSONL files of evaluation prompts (field ``text``) that no document may repeat a
-            passage of.
+        exclude: JSONL files of prompts (field ``text``) that no document may repeat a passage of,
+            besides those of the recipe's own evaluation.
         ngram: length of the token n-grams compared with those prompts.
     """
 
-    source: Source = TinyData()
+    source: Source = PythonDocs()
     length: int = Field(default=512, ge=8)
     train: int = Field(default=256, ge=1)
     held_out: int = Field(default=16, ge=1)
@@ -157,13 +168,22 @@ class ChoiceConfig(Strict):
     """How candidates of the closed form and checkpoints are chosen, on text without labels.
 
     Attributes:
-        tail: share of the positions that count: those where the undistilled arm's predictions are
-            farthest from the original's.
+        positions: ``far`` counts a position by how far the original's prediction moves when every
+            indexer selects the latest keys only (`distill.validation.long_range`); ``all`` counts
+            them evenly.
+        tail: share of the positions that count at all: those where the undistilled arm's
+            predictions are farthest from the original's.
         checkpoint: the measure on held-out text that keeps a checkpoint.
     """
 
+    positions: Literal["far", "all"] = "far"
     tail: float = Field(default=1.0, gt=0, le=1)
     checkpoint: Literal["logit_kl", "recall"] = "logit_kl"
+
+    @property
+    def weighs(self) -> bool:
+        """Whether positions count unlike."""
+        return self.positions == "far" or self.tail < 1
 
 
 class TrainConfig(Strict):

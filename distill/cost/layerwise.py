@@ -63,6 +63,7 @@ def layerwise_cost(
     drawn = min(data.train, draws)
     kept = data.held_out + drawn + data.calibration * closed_form
     to_the_end = data.calibration * closed_form + data.held_out * by_logits
+    streams = 3 if config.choice.positions == "far" else 2  # as `LogitEvaluator` has them
     taught = draws if has_two_phases(schedule) else drawn  # under a lag every draw is carried
     carried = kept - drawn + taught * on_policy
     tried = max(compared, default=0)
@@ -73,7 +74,7 @@ def layerwise_cost(
     after = sum(layers - ids[f] for f in trained)
     layers_read = original + arm + layers * (to_the_end > 0) + after * len(compared)
     layers_read += 2 * len(trained)
-    moved = original * kept + arm * carried + layers * 2 * to_the_end + after * sum(compared)
+    moved = original * kept + arm * carried + layers * streams * to_the_end + after * sum(compared)
 
     waiting = carried if on_policy else kept * _most_waiting(teachers, len(schedule))
     by_layer = (sizes.parameters - sizes.outside) // layers
@@ -82,7 +83,7 @@ def layerwise_cost(
             sizes,
             length=length,
             itemsize=itemsize,
-            sequences=kept + carried + 2 * to_the_end + tried,
+            sequences=kept + carried + streams * to_the_end + tried,
             waiting=waiting,
             keys=most * kept,
             queries=most * draws * config.queries.per_sequence,

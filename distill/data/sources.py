@@ -1,4 +1,7 @@
-"""Where documents come from: the small model's generator, local files, the hub. Token ids out."""
+"""Where documents come from: Python's manual, local files, the hub, the small model's generator.
+
+Token ids out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distill.config.train import DataConfig, HubData, TextData, TinyData
+from distill.config.train import DataConfig, HubData, PythonDocs, TextData, TinyData
+from distill.data import python_docs
 from distill.errors import DistillError, first_line
 
 if TYPE_CHECKING:
@@ -29,10 +33,15 @@ def documents(
     if isinstance(source, TinyData):
         yield from _tiny(source, config.length)
         return
-    texts = _hub(source) if isinstance(source, HubData) else _local(source, base_dir)
-    for text in texts:
+    for text in _texts(source, base_dir):
         ids: list[int] = tokenizer.encode(text)
         yield ids
+
+
+def _texts(source: PythonDocs | TextData | HubData, base_dir: Path) -> Iterator[str]:
+    if isinstance(source, PythonDocs):
+        return python_docs.pages(source.seed)
+    return _hub(source) if isinstance(source, HubData) else _local(source, base_dir)
 
 
 def _tiny(source: TinyData, length: int) -> Iterator[Document]:

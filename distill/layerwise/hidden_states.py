@@ -22,6 +22,7 @@ from distill.models.early_exit import ForwardStoppedError
 from distill.models.forward import require_finite_call
 from distill.models.student import State
 from distill.objective.query_sampling import PHASES
+from distill.validation.long_range import latest_keys
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
 from evalkit.dsa.families.sites import topk_of
 
@@ -37,6 +38,7 @@ class HiddenStateStream:
         states: tensors of the indexers that are not the checkpoint's, by ordinal.
         parent: the stream that this one branched off from.
         start: layer before which it branched off.
+        latest: every full layer selects the latest keys only (`distill.validation.long_range`).
     """
 
     setup: LayerwiseSetup
@@ -45,6 +47,7 @@ class HiddenStateStream:
     states: Mapping[int, State] = field(default_factory=dict)
     parent: HiddenStateStream | None = None
     start: int = 0
+    latest: bool = False
 
     def embed(self, batches: Mapping[str, Batch], embedding: Callable[[Tensor], Tensor]) -> None:
         """Put some batches before the first layer."""
@@ -122,7 +125,13 @@ class HiddenStateStream:
         """What a layer attends to; its own selection is kept for later readers."""
         number, selected = layer.number, None
         if self.schedule.computes[number]:
-            selected = select(self.setup.layers.features(indexer, call), topk_of(indexer))
+            if self.latest:
+                positions = torch.arange(call.hidden.shape[1], device=call.hidden.device)
+                ratio = self.setup.layers.layout.ratio
+                keys = latest_keys(positions, ratio, topk_of(indexer))
+                selected = keys.expand(len(batch.ids), -1, -1)
+            else:
+                selected = select(self.setup.layers.features(indexer, call), topk_of(indexer))
             if self._last_reader(number) > number:
                 self.setup.store.put(f"chosen/{self.name}/{number}/{name}", chosen=selected.int())
 

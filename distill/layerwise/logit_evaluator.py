@@ -4,7 +4,8 @@ To compare states of one full layer's indexer, the arm goes on from that layer t
 of them, all through one layer before the next is opened. What they are compared with, the original
 and the undistilled arm, goes from the first layer to the last once.
 
-    final/original/…, final/plain/…     streams, whose ends are kept
+    final/original/…, final/plain/…     streams, whose ends are kept; final/latest/… too where
+                                        positions count by what the latest keys alone miss
     try/<state>/…                       a stream per state, gone at its end
 """
 
@@ -38,11 +39,14 @@ class LogitEvaluator:
         native = setup.layers.layout.native
         self._original = HiddenStateStream(setup, "final/original", native)
         self._undistilled = HiddenStateStream(setup, "final/plain", setup.schedule)
-        self._undistilled_kl: dict[str, Tensor] = {}  # by split, at every position
+        self._latest = HiddenStateStream(setup, "final/latest", native, latest=True)
+        self._known: dict[tuple[str, str], Tensor] = {}  # by stream and split, at every position
 
     def prepare(self, on_layer: Callable[[], None]) -> None:
-        """Run original and undistilled arm to the end; `on_layer` is called after each layer."""
-        setup, streams = self._setup, (self._original, self._undistilled)
+        """Run what is compared with to the end; `on_layer` is called after each layer."""
+        setup, streams = self._setup, [self._original, self._undistilled]
+        if setup.config.choice.positions == "far":
+            streams.append(self._latest)
         if self.at == 0:
             embedding = setup.layers.embed()
             for stream in streams:
@@ -60,12 +64,11 @@ class LogitEvaluator:
 
     def undistilled(self, split: str) -> LogitMetrics:
         """The arm before anything trained; see `compare`."""
-        kl = self._divergence_of_undistilled(split)
-        return self._metrics(kl, kl)
+        return self._metrics(self._divergence_of(self._undistilled, split), split)
 
     def compare(self, layer: int, states: Sequence[State], split: str) -> list[LogitMetrics]:
         """Per state of a full layer's indexer: ``logit_kl`` (mean over positions) and
-        ``logit_kl_tail`` (over those that count, `choice.tail`), on one split of the text.
+        ``logit_kl_tail`` (positions weighted as `choice` says), on one split of the text.
 
         The arm must stand before the layer, with the indexers that trained so far in it.
         """
@@ -81,19 +84,20 @@ class LogitEvaluator:
                 stream.advance(opened, batches)
                 stream.discard(number)
             del opened
-        undistilled = self._divergence_of_undistilled(split)
         divergences = self._divergences(streams, split)
         for stream in streams:
             stream.discard_all()
-        return [self._metrics(kl, undistilled) for kl in divergences]
+        return [self._metrics(kl, split) for kl in divergences]
 
     def _batches(self, split: str) -> dict[str, Batch]:
         return {n: b for n, b in self._setup.compared.items() if n.startswith(f"{split}/")}
 
-    def _divergence_of_undistilled(self, split: str) -> Tensor:
-        if split not in self._undistilled_kl:
-            (self._undistilled_kl[split],) = self._divergences([self._undistilled], split)
-        return self._undistilled_kl[split]
+    def _divergence_of(self, stream: HiddenStateStream, split: str) -> Tensor:
+        """Of a stream that has gone to the end: computed once."""
+        key = stream.name, split
+        if key not in self._known:
+            (self._known[key],) = self._divergences([stream], split)
+        return self._known[key]
 
     def _divergences(self, streams: Sequence[HiddenStateStream], split: str) -> list[Tensor]:
         """Per stream, at every valid position of a split, fp32 [positions]."""
@@ -108,6 +112,8 @@ class LogitEvaluator:
                     own.append(divergence(head, before, after))
         return [torch.cat(own) for own in parts]
 
-    def _metrics(self, kl: Tensor, undistilled: Tensor) -> LogitMetrics:
-        criterion = Criterion.of(undistilled, self._setup.config.choice.tail)
+    def _metrics(self, kl: Tensor, split: str) -> LogitMetrics:
+        choice = self._setup.config.choice
+        gain = self._divergence_of(self._latest, split) if choice.positions == "far" else None
+        criterion = Criterion.of(self._divergence_of(self._undistilled, split), choice.tail, gain)
         return {"logit_kl": float(kl.mean()), "logit_kl_tail": criterion(kl)}

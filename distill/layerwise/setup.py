@@ -127,7 +127,7 @@ def load_layerwise_setup(
     """
     _refuse_whole_model_options(config)
     name = resolve_checkpoint(config.model, base_dir)
-    data = pack_text(config.data, name, base_dir, out / "data")
+    data = pack_text(config.data, name, base_dir, out / "data", config.evaluation)
     checkpoint = Checkpoint(name)
     layers = Layers(checkpoint, dtype_of(config, checkpoint), torch.device(device))
     native = layers.layout.native

@@ -8,6 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
+from distill.config.train import ChoiceConfig
 from distill.errors import at, require_finite, saving
 from distill.models.indexers import indexer_at
 from distill.models.load import indexer_prefix, stored_dtypes, weight_files
@@ -23,7 +24,7 @@ from evalkit.dsa.json_types import JsonObject, JsonValue
 INDEXER_DIR = "indexer"
 METRIC_NAMES = {
     "logit_kl": "KL of final logits to the original",
-    "logit_kl_tail": "the same where the undistilled arm is worst",
+    "logit_kl_tail": "the same, positions weighted as the choice does",
     "recall": "recall of the consumers' top-k",
     "boundary_recall": "recall of the lower half of that list",
     "mass_recall": "share of the consumers' attention on selected keys",
@@ -107,7 +108,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         f" teacher {config.teacher.kind} ({config.teacher.combine}), {config.train.states} states",
         f"- text: {config.data.source.kind}, {setup.data.facts['tokens']['train']:,} training"
         f" tokens in sequences of {config.data.length};"
-        f" tokens sha256 {setup.data.sha256[:16]}",
+        f" tokens sha256 {setup.data.sha256[:16]}; {_left_out(setup)}",
         f"- time: {state.seconds:.0f} s",
         "",
         "## Held-out metrics",
@@ -116,7 +117,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         "|---|---|---|",
         *(
             f"| {text} | {_shown(state.before, key)} | {_shown(state.after, key)} |"
-            for key, text in shown_metrics(config.choice.tail).items()
+            for key, text in shown_metrics(config.choice).items()
         ),
         "",
         *(
@@ -135,9 +136,20 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
     return "\n".join(lines)
 
 
-def shown_metrics(tail: float) -> dict[str, str]:
+def shown_metrics(choice: ChoiceConfig) -> dict[str, str]:
     """Metrics with their names; where all positions count alike, there is no second logit KL."""
-    return {k: text for k, text in METRIC_NAMES.items() if tail < 1 or k != "logit_kl_tail"}
+    return {k: text for k, text in METRIC_NAMES.items() if choice.weighs or k != "logit_kl_tail"}
+
+
+def _left_out(setup: DistillSetup) -> str:
+    facts = setup.data.facts
+    if facts["identity"]["excluded_ngrams_sha256"] is None:
+        return "not compared with any evaluation's prompts"
+    counts = facts["counts"]
+    return (
+        f"{counts['excluded']} of {counts['documents']} documents left out because they repeat a"
+        " passage of the evaluation's prompts"
+    )
 
 
 def _losses(setup: DistillSetup) -> str:

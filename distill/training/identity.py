@@ -66,4 +66,7 @@ def recipe_of(sections: Mapping[str, object]) -> DistillConfig:
     Raises:
         ValueError: they are no recipe.
     """
+    choice = sections.get("choice")
+    if isinstance(choice, Mapping):  # before `positions` was there, all counted alike
+        sections = {**sections, "choice": {"positions": "all", **choice}}
     return DistillConfig.model_validate({"model": "", **sections})

@@ -101,7 +101,7 @@ class ProgressDisplay:
         table.add_column("measure")
         for name in ("undistilled", f"distilled (step {state.best_step})"):
             table.add_column(name, justify="right")
-        for key, text in shown_metrics(self._setup.config.choice.tail).items():
+        for key, text in shown_metrics(self._setup.config.choice).items():
             values = (state.before.get(key), state.after.get(key))
             table.add_row(text, *(f"{v:.4f}" if isinstance(v, float) else "–" for v in values))
         self._console.print(table)

@@ -52,6 +52,7 @@ from distill.training.state import AS_IT_CAME, AS_TRAINED, TrainState
 from distill.training.step import distil_batch
 from distill.validation.evaluator import HeldOutEvaluator
 from distill.validation.logit_kl import Criterion, arm_divergence, reference
+from distill.validation.long_range import long_range_gain
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -141,7 +142,9 @@ class Trainer:
             with setup.plan.original(setup.model):
                 original = reference(setup.model, setup.native, batches)
             undistilled = arm_divergence(setup.model, setup.students, setup.plan, original)
-            criterion = Criterion.of(undistilled, config.choice.tail)
+            far = config.choice.positions == "far"
+            gain = long_range_gain(setup.model, original) if far else None
+            criterion = Criterion.of(undistilled, config.choice.tail, gain)
 
             def chosen(choice: CandidateChoice) -> None:
                 choice = replace(choice, layer=setup.schedule.layer_ids[choice.layer])

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from distill.setup import TrainingSetup
-from distill.validation.logit_kl import arm_divergence, reference, tail_threshold
+from distill.validation.logit_kl import Criterion, arm_divergence, reference
+from distill.validation.long_range import long_range_gain
 from distill.validation.metrics import METRICS, HeldOutSums, evaluate
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class HeldOutMetrics:
     Attributes:
         sums: of all processes.
         losses: names of the losses, as the recipe lists them.
-        tail_kl: divergence of the final logits at the positions that count (`choice.tail`).
+        tail_kl: divergence of the final logits, positions weighted as `choice` says.
         logit_kl: the same at all positions.
         layer_ids: absolute id per ordinal.
     """
@@ -86,14 +87,19 @@ class HeldOutEvaluator:
         self._counts: Tensor | None = None
 
     def select_positions(self) -> None:
-        """Select the scored positions from the undistilled arm's KL; it must be in the model."""
-        setup, tail = self._setup, self._setup.config.choice.tail
-        if tail >= 1:
+        """Weigh the positions as `choice` says; the undistilled arm must be in the model."""
+        setup, choice = self._setup, self._setup.config.choice
+        if not choice.weighs:
             return
         with self._accelerator.autocast():
             mine = arm_divergence(setup.model, setup.students, setup.plan, self._reference)
-        everywhere = torch.cat(self._gather(mine))
-        self._counts = (mine >= tail_threshold(everywhere, tail)).float()
+            far = choice.positions == "far"
+            gain = long_range_gain(setup.model, self._reference) if far else torch.ones_like(mine)
+        shares = self._gather((mine, gain))
+        undistilled, gains = (torch.cat(part) for part in zip(*shares, strict=True))
+        weights = Criterion.of(undistilled, choice.tail, gains).weight
+        split = torch.split(weights, [len(part) for part, _ in shares])
+        self._counts = split[self._accelerator.process_index]
 
     def evaluate(self) -> HeldOutMetrics:
         """Evaluate the students."""

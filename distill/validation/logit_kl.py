@@ -101,16 +101,23 @@ class Criterion:
     """A number for a candidate, from the divergence at every position.
 
     Attributes:
-        weight: of each position, from what the undistilled arm does to it; sums to 1.
+        weight: of each position; sums to 1.
     """
 
     weight: Tensor
 
     @classmethod
-    def of(cls, undistilled: Tensor, tail: float) -> Criterion:
-        """Count the `tail` share of positions where the undistilled arm diverges most, evenly."""
-        chosen = (undistilled >= tail_threshold(undistilled, tail)).float()
-        return cls(chosen / chosen.sum())
+    def of(cls, undistilled: Tensor, tail: float, gain: Tensor | None = None) -> Criterion:
+        """Count the `tail` share of positions where the undistilled arm diverges most.
+
+        Each counts by its `gain` (`distill.validation.long_range`); evenly without one, and where
+        no position has any.
+        """
+        counted = (undistilled >= tail_threshold(undistilled, tail)).float()
+        weight = counted if gain is None else counted * gain
+        if weight.sum() <= 0:
+            weight = counted
+        return cls(weight / weight.sum())
 
     def __call__(self, divergence: Tensor) -> float:
         """Weighted mean."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evalkit.cli.common import Recipe
 from evalkit.core.console import echo
 
 app = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
@@ -57,6 +58,37 @@ def show(
                 echo(f"    revision  {row.revision}")
                 echo(f"    sha256    {row.sha256 or 'of the first download, once it is here'}")
                 echo(f"    path      {row.path}")
+
+
+@app.command()
+def exclude(
+    recipe: Recipe,
+    out: Annotated[Path, typer.Option(help="File to write; default: prompts.jsonl.")] = Path(
+        "prompts.jsonl"
+    ),
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override, for example model=DIR.")
+    ] = None,
+) -> None:
+    """Write the prompts of a recipe, one JSON object a line: what no training text may repeat.
+
+    `distill` reads the file (`data.exclude`), and makes it by itself for its own evaluation.
+    """
+    import json
+
+    from evalkit.config.run import RunConfig
+    from evalkit.core.recipe import load
+    from evalkit.dsa.files import replacing
+    from evalkit.run.plan import plan
+    from evalkit.run.prompt_texts import prompt_texts
+
+    todo = plan(load(recipe, RunConfig, set_ or ()), recipe.resolve().parent)
+    count = 0
+    with replacing(out) as new_file, new_file.open("w", encoding="utf-8") as lines:
+        for sample, text in prompt_texts(todo):
+            lines.write(json.dumps({"id": sample, "text": text}) + "\n")
+            count += 1
+    echo(f"{out}: {count} prompts")
 
 
 def _data_set(name: str) -> str:

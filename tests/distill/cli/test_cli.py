@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -37,13 +38,19 @@ name = "replaced by distill"
 
 @pytest.fixture
 def recipe(tmp_path, checkpoint):
+    return write_recipe(tmp_path, checkpoint)
+
+
+@pytest.fixture
+def evaluated(tmp_path, checkpoint):
+    """A recipe that names its evaluation."""
     (tmp_path / "evaluation.toml").write_text(EVALUATION)
     return write_recipe(tmp_path, checkpoint, 'evaluation = "evaluation.toml"')
 
 
-def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, capsys):
+def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(evaluated, tmp_path, capsys):
     out = tmp_path / "run"
-    assert distill("train", recipe, "--out", out) == 0
+    assert distill("train", evaluated, "--out", out) == 0
     printed = capsys.readouterr().out
     assert "arm FSSSFSSS: the indexers of layers 4 train" in printed
     assert "layer 4 from" in printed
@@ -55,10 +62,11 @@ def test_train_leaves_an_arm_and_a_card_and_says_how_to_go_on(recipe, tmp_path, 
     assert {name.split(".")[2] for name in tensors} == {"4"}
     assert (out / "indexer" / "indexer.safetensors").stat().st_mode & 0o044
     card = (out / "indexer" / "README.md").read_text()
-    assert "where the undistilled arm is worst" not in card + printed  # all positions count alike
+    assert "positions weighted as the choice does" in card + printed
+    assert re.search(r"0 of \d+ documents left out because they repeat a passage", card)
     for words in ("license: apache-2.0", "layers 4.", "## Held-out metrics", '"steps": 2'):
         assert words in card
-    assert distill("train", recipe, "--out", out) == 0
+    assert distill("train", evaluated, "--out", out) == 0
     assert "resumed at step 2" in capsys.readouterr().out
 
 
@@ -69,9 +77,9 @@ def test_the_cliff_brings_no_warning(recipe, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_evaluation_compares_the_arm_with_its_undistilled_twin(recipe, tmp_path, monkeypatch):
+def test_evaluation_compares_the_arm_with_its_undistilled_twin(evaluated, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    assert distill("train", recipe, "--out", out, "--evaluate", "--save-anyway") == 0
+    assert distill("train", evaluated, "--out", out, "--evaluate", "--save-anyway") == 0
     rows = json.loads((out / "evaluation" / "compare.json").read_text())["rows"]
     arms = ["baseline", "baseline again (A/A)", "undistilled", "distilled"]
     assert list(dict.fromkeys(row["arm"] for row in rows)) == arms
@@ -147,10 +155,10 @@ def test_indexers_that_gain_nothing_are_not_saved(recipe, tmp_path, capsys, comm
             assert [worse in text for text in (shown, card)] == [start == "random"] * 2
 
 
-def test_nothing_is_evaluated_where_nothing_was_gained(recipe, tmp_path, monkeypatch):
+def test_nothing_is_evaluated_where_nothing_was_gained(evaluated, tmp_path, monkeypatch):
     monkeypatch.setattr("distill.training.evaluation_recipe.run", lambda _: pytest.fail("run"))
     changes = ("--set", "student.start=own", "--set", "train.steps=0")
-    assert distill("train", recipe, "--out", tmp_path / "run", "--evaluate", *changes) == 4
+    assert distill("train", evaluated, "--out", tmp_path / "run", "--evaluate", *changes) == 4
 
 
 def test_a_tracker_gets_every_number(recipe, tmp_path, monkeypatch):

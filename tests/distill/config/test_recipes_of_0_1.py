@@ -8,6 +8,7 @@ from distill.config.losses import LossConfig
 from distill.config.train import DistillConfig
 from distill.losses.kl import KL
 from distill.losses.listmle import ListMLE
+from distill.training.identity import recipe_of
 from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import load, parse
 
@@ -136,3 +137,10 @@ def test_what_is_wrong_is_one_line(loss, words):
         config(loss=loss)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_of_before_counted_all_positions_alike():
+    old = recipe_of({"choice": {"tail": 1.0, "checkpoint": "logit_kl"}})
+    assert (old.choice.positions, recipe_of({}).choice.positions) == ("all", "far")
+    today = config().choice.model_dump(mode="json")
+    assert recipe_of({"choice": today}).choice == config().choice

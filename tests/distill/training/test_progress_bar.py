@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from distill.config.train import ChoiceConfig
 from distill.init.candidates import CandidateChoice
 from distill.training import events
 from distill.training.progress_bar import CANDIDATES, LAYERS_READ, STEPS, ProgressDisplay
@@ -25,7 +26,7 @@ def shown():
         warnings=("it is mild",),
         trained_ids=(8, 16),
         schedule="F" + "S" * 7,
-        config=SimpleNamespace(choice=SimpleNamespace(tail=1.0, checkpoint="logit_kl")),
+        config=SimpleNamespace(choice=ChoiceConfig(positions="all")),
     )
     bars = {CANDIDATES: 2, STEPS: 4, LAYERS_READ: 9}
     with ProgressDisplay(setup, Console(file=out, width=200), bars) as display:
@@ -100,5 +101,5 @@ def test_the_summary_says_when_nothing_was_won(shown):
     display.summary(TrainState(best_step=4, before=before, after=after))
     text = "\n".join(printed())
     assert "distilled (step 4)" in text
-    assert "where the undistilled arm is worst" not in text
+    assert "positions weighted" not in text
     assert UNDISTILLED_IS_NEARER in text
