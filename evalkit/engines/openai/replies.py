@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Final, Literal
 
 OVER_LENGTH = "over-length"
 """How the reason of an error row begins where the prompt does not fit; tables count those apart."""
@@ -22,7 +22,7 @@ CUT = frozenset({"length", "max_tokens", "model_length", "repetition"})
 BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_system_resource"})
 TOOLS = frozenset({"tool_calls", "function_call"})
 
-CUT_EARLY = "cut_early"
+CUT_EARLY: Final = "cut_early"
 """How an answer ended that was cut before its budget: by the context window or a server's limit."""
 SHORT = 0.9
 """An answer is cut early if the server counted less than this share of the budget."""
