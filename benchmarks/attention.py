@@ -7,7 +7,8 @@ Random DeepSeek-V3.2 layers in fp32, the prompt fed in pieces with a cache as `e
 always under chunked selection (`engine.indexer = "chunked"`), so that attention is what differs.
 Each cell runs in a process of its own. "MiB" is peak resident memory above the loaded
 model, "cache" what keys and index keys of the whole prompt take of it, "CPU s" the time on one
-thread. Cells whose attention would take more than --limit billion products are left out.
+thread, "ms" that of every token decoded after it. Cells whose attention would take more than
+--limit billion products are left out.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ SHAPES: dict[str, dict[str, int]] = {
         "index_topk": 2048,
     },
 }
+ANSWER = 8
 METHODS = ("sparse", "sdpa", "eager")
 
 
@@ -79,12 +81,16 @@ def measure(method: str, shape: str, length: int, layers: int, piece: int) -> di
     with torch.no_grad(), under:
         for at in range(0, length, piece):
             model(ids[:, at : at + piece], cache=cache, use_cache=True)
-    seconds = time.process_time() - start
+        seconds, start = time.process_time() - start, time.process_time()
+        for at in range(ANSWER):
+            model(ids[:, at : at + 1], cache=cache, use_cache=True)
+    after = time.process_time() - start
     kept = config.kv_lora_rank + config.qk_rope_head_dim + config.index_head_dim
     return {
         "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024,
         "cache": layers * length * kept * 4 / 2**20,
         "seconds": seconds,
+        "ms": 1000 * after / ANSWER,
     }
 
 
@@ -119,23 +125,19 @@ def main() -> None:
         method, shape, length = args.one
         print(json.dumps(measure(method, shape, int(length), args.layers, args.piece)))
         return
-    print("| shape | layers | tokens | attention | MiB | of it cache | CPU s | of sdpa's time |")
-    print("|---|---:|---:|---|---:|---:|---:|---:|")
+    print("| shape | layers | tokens | attention | MiB | of it cache | CPU s | of sdpa's | ms |")
+    print("|---|---:|---:|---|---:|---:|---:|---:|---:|")
     for shape in args.shapes:
         for length in args.lengths:
-            methods = [
-                m
-                for m in args.methods
-                if m == "sparse" or products(shape, length, args.layers) <= args.limit
-            ]
+            masked = products(shape, length, args.layers) <= args.limit
+            methods = [m for m in args.methods if m == "sparse" or masked]
             found = {m: cell(m, shape, length, args.layers, args.piece) for m in methods}
             for method, one in found.items():
-                ratio = (
-                    f"{one['seconds'] / found['sdpa']['seconds']:.2f}" if "sdpa" in found else "–"
-                )
+                whole = found.get("sdpa", {}).get("seconds")
+                ratio = "–" if whole is None else f"{one['seconds'] / whole:.2f}"
                 print(
                     f"| {shape} | {args.layers} | {length} | {method} | {one['mib']:.0f}"
-                    f" | {one['cache']:.0f} | {one['seconds']:.1f} | {ratio} |",
+                    f" | {one['cache']:.0f} | {one['seconds']:.1f} | {ratio} | {one['ms']:.0f} |",
                     flush=True,
                 )
 

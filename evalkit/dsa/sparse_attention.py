@@ -325,9 +325,9 @@ def _up_projections(
     else:  # quantised, adapted or kept elsewhere: what it makes of unit latents
         unit = torch.eye(latent.shape[-1], dtype=latent.dtype, device=latent.device)
         weight = project(unit).T
-    nope, value = layer.qk_nope_head_dim, layer.v_head_dim
-    both = weight.to(kind).view(-1, nope + value, latent.shape[-1])
-    return both[:, :nope], both[:, nope:]
+    nope, width = layer.qk_nope_head_dim, layer.qk_nope_head_dim + layer.v_head_dim
+    by_head = weight.to(kind).view(-1, width, latent.shape[-1])
+    return by_head[:, :nope], by_head[:, nope:]
 
 
 def _precision(query: Tensor) -> torch.dtype:

@@ -27,11 +27,11 @@ from evalkit.run.store import RunStore
 
 FORMAT = 1
 ARM_KEYS = (
-    *("weights_sha256", "revision", "model_type", "dtype", "device", "prompts_sha256"),
+    *("weights_sha256", "revision", "model_type", "dtype", "device", "attention", "prompts_sha256"),
     *("indexer_sha256", "schedule"),
 )
 ENGINE_KEYS = (
-    *("kind", "dtype", "indexer", "api", "temperature", "corrupt"),
+    *("kind", "dtype", "indexer", "attention", "api", "temperature", "corrupt"),
     *("batch_tokens", "max_batch", "prefill_chunk"),
 )
 
