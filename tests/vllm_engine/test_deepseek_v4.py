@@ -28,6 +28,11 @@ SCHEDULES += [
 ]
 
 
+def name(schedule):
+    """Without the layer ids."""
+    return str(schedule).partition(" layers")[0].replace(" ", ",")
+
+
 @pytest.fixture
 def under(llm, recorder):
     """Puts a schedule in force and answers."""
@@ -61,7 +66,7 @@ def check_reads(schedule, forwards):
 
 
 @pytest.mark.parametrize("chunk", [0, 900], ids=["whole", "chunked"])
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=name)
 def test_every_layer_reads_its_source_in_prefill_and_decode(under, schedule, chunk):
     _, recorder = under(schedule, [prompt(LONG)], chunk=chunk)
     sizes = [next(iter(f.read.values())).shape[0] for f in recorder.forwards]
