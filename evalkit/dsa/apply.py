@@ -101,6 +101,8 @@ class AppliedSchedule:
         return root.training or (not torch.compiler.is_compiling() and may_run_again(root))
 
     def _end(self, *_: object) -> None:
+        if self._thread not in (None, threading.get_ident()):
+            return  # the end of a forward that `_begin` refused, beside the one that goes on
         self._thread = None
         self._carrier.clear()
         self._until_end.close()

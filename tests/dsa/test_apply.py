@@ -312,9 +312,10 @@ def test_nested_and_concurrent_use_are_refused(main_model):
         thread.start()
         thread.join()
 
-    with apply_schedule(model, schedule_for(model)):
+    with apply_schedule(model, schedule_for(model, "1/2")):
+        undisturbed = output(model, ids)
         hook = indexer_sites(model).owners[0].register_forward_hook(other_thread)
-        output(model, ids)
+        assert torch.equal(output(model, ids), undisturbed)  # its selections are still there
         hook.remove()
     assert len(caught) == 1
     assert torch.equal(before, output(model, ids))

@@ -163,24 +163,23 @@ class Client:
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Data of server-sent events, one line each, up to ``[DONE]`` or the end.
 
-    A line that is an object by itself is one, too: of servers that do not stream, whatever they
-    are asked. The last line may lack its end.
+    The last line may lack its end.
     """
-    async for line in _lines(response):
-        data = line.removeprefix(b"data:").strip()
-        if data == b"[DONE]":
-            return
-        if data and (line.startswith(b"data:") or data.startswith(b"{")):
-            yield data
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     left = b""
     async for piece in response.content.iter_any():
         *lines, left = (left + piece).split(b"\n")
-        for line in lines:
-            yield line
-    yield left
+        for data in filter(None, map(_data, lines)):
+            if data == b"[DONE]":
+                return
+            yield data
+    if (data := _data(left)) not in (b"", b"[DONE]"):
+        yield data
+
+
+def _data(line: bytes) -> bytes:
+    """What a line of a stream holds; an object by itself comes from servers that do not stream."""
+    data = line.removeprefix(b"data:").strip()
+    return data if line.startswith(b"data:") or data.startswith(b"{") else b""
 
 
 def _proxy(url: str) -> str | None:
