@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evalkit.analysis.benchmark_summaries import summaries
+from evalkit.analysis.left_out import borne_out
 from evalkit.analysis.options import comparison_options
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
@@ -63,6 +64,7 @@ class RunComparison:
         settings: how arms were compared.
         options: what the statistics were told.
         scored: scores of every arm that has some.
+        whole: the same with the samples left out by hand.
         summaries: what the benchmarks themselves report.
         overlap: what overlap.json holds, or None.
         parity: lines about arms that name another build.
@@ -81,6 +83,7 @@ class RunComparison:
     settings: CompareConfig
     options: Options
     scored: Mapping[str, ArmScores]
+    whole: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
     overlap: OverlapRecord | None = None
     parity: tuple[str, ...] = ()
@@ -117,10 +120,10 @@ def compare_run(
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    pairs = paired(scored, baseline)
+    whole = _whole(store, items, scored) if excluded else scored
     options = comparison_options(run, items, settings, baseline)
     return RunComparison(
-        result=compare(pairs, baseline, options),
+        result=_compared(scored, whole, baseline, options),
         arms=run.arms,
         tasks=run.tasks,
         metrics={item.task: item.metric for item in items.values()},
@@ -130,16 +133,17 @@ def compare_run(
         settings=settings,
         options=options,
         scored=scored,
+        whole=whole,
         summaries=_titled(
             summaries(
                 {baseline: scored[baseline], **scored},
                 items,
-                lambda tasks: _part(scored, baseline, options, tasks),
+                lambda tasks: _part(scored, whole, baseline, options, tasks),
             ),
             excluded,
         ),
         overlap=read_overlap(store.path),
-        parity=tuple(parity_lines(run.arms, pairs, options)),
+        parity=tuple(parity_lines(run.arms, paired(scored, baseline), options)),
         until_decided=run.until_decided,
         remarks=(
             *score_notes(current),
@@ -172,6 +176,14 @@ def _excluded(
     return excluded
 
 
+def _whole(
+    store: RunStore, items: Mapping[str, ItemRow], scored: Mapping[str, ArmScores]
+) -> dict[str, ArmScores]:
+    """The same arms with the samples left out by hand."""
+    every = current_scores(store, exclude=())
+    return {name: _columns(every[name].scores, items) for name in scored}
+
+
 def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
     """Summaries whose titles say what was left out by hand."""
     return tuple(
@@ -197,19 +209,35 @@ def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Compariso
         EvalkitError: the baseline has none of them.
     """
     baseline = comparison.result.baseline
-    return _part(comparison.scored, baseline, comparison.options, tasks)
+    return _part(comparison.scored, comparison.whole, baseline, comparison.options, tasks)
 
 
 def _part(
     scored: Mapping[str, ArmScores],
+    whole: Mapping[str, ArmScores],
     baseline: str,
     options: Options,
     tasks: Collection[str],
 ) -> Comparison:
-    parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
-    if baseline in parts:
-        parts = paired(parts, baseline)
-    return compare(parts, baseline, options)
+    parts, with_all = (
+        {name: part for name, scores in arms.items() if (part := _only(scores, tasks))}
+        for arms in (scored, whole)
+    )
+    return _compared(parts, with_all, baseline, options)
+
+
+def _compared(
+    scored: Mapping[str, ArmScores],
+    whole: Mapping[str, ArmScores],
+    baseline: str,
+    options: Options,
+) -> Comparison:
+    """The arms that share a sample with the baseline; verdicts hold with all samples too."""
+    pairs = paired(scored, baseline) if baseline in scored else scored
+    found = compare(pairs, baseline, options)
+    if sum(len(arm.ids) for arm in whole.values()) == sum(len(arm.ids) for arm in scored.values()):
+        return found
+    return borne_out(found, compare(paired(whole, baseline), baseline, options))
 
 
 def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:
