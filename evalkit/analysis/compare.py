@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evalkit.analysis.benchmark_summaries import summaries
+from evalkit.analysis.left_out import borne_out
 from evalkit.analysis.options import comparison_options
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
@@ -27,7 +28,12 @@ from evalkit.core.records import (
     StoppingRecord,
     TaskEntry,
 )
-from evalkit.run.current_scores import current_scores, excluded_ids, score_notes
+from evalkit.run.current_scores import (
+    CurrentScores,
+    current_scores,
+    excluded_ids,
+    score_notes,
+)
 from evalkit.run.store import RunStore
 from evalkit.run.usable import is_usable
 from evalkit.stats import ArmScores, Comparison, Options, Row, compare
@@ -65,6 +71,7 @@ class RunComparison:
         settings: how arms were compared.
         options: what the statistics were told.
         scored: scores of every arm that has some.
+        whole: the same with the samples left out by hand.
         summaries: what the benchmarks themselves report.
         overlap: what overlap.json holds, or None.
         parity: lines about arms that name another build.
@@ -84,6 +91,7 @@ class RunComparison:
     settings: CompareConfig
     options: Options
     scored: Mapping[str, ArmScores]
+    whole: Mapping[str, ArmScores]
     summaries: tuple[Summary, ...] = ()
     overlap: OverlapRecord | None = None
     parity: tuple[str, ...] = ()
@@ -124,11 +132,10 @@ def compare_run(
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
     if baseline not in scored and tasks:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
+    whole = _whole(store, items, scored) if excluded else scored
     options = comparison_options(run, items, settings, baseline)
-    pairs = paired(scored, baseline) if scored else {}
-    nothing = Comparison((), baseline, options.signature())
     return RunComparison(
-        result=compare(pairs, baseline, options) if pairs else nothing,
+        result=_compared(scored, whole, baseline, options),
         arms=run.arms,
         tasks=tasks,
         metrics={item.task: item.metric for item in every.values()},
@@ -138,27 +145,36 @@ def compare_run(
         settings=settings,
         options=options,
         scored=scored,
+        whole=whole,
         summaries=_titled(
             summaries(
                 {baseline: scored[baseline], **scored} if scored else {},
                 items,
-                lambda tasks: _part(scored, baseline, options, tasks),
+                lambda tasks: _part(scored, whole, baseline, options, tasks),
             ),
             excluded,
         ),
         overlap=read_overlap(store.path),
-        parity=tuple(parity_lines(run.arms, pairs, options)),
+        parity=tuple(parity_lines(run.arms, paired(scored, baseline), options)),
         until_decided=run.until_decided,
-        remarks=(
-            *score_notes(current),
-            *(unpaired_notes(scored, baseline) if scored else ()),
-            *unclustered_notes(run.arms, items),
-        ),
+        remarks=_remarks(run, current, scored, items, baseline),
         excluded=excluded,
         perplexity=perplexities(
             answers, every, baseline, repeat=options.repeat, confidence=settings.confidence
         ),
     )
+
+
+def _remarks(
+    run: RunRecord,
+    current: Mapping[str, CurrentScores],
+    scored: Mapping[str, ArmScores],
+    items: Mapping[str, ItemRow],
+    baseline: str,
+) -> tuple[str, ...]:
+    """Lines about scores, and about samples that no other arm or nothing pairs."""
+    unpaired = unpaired_notes(scored, baseline) if scored else ()
+    return (*score_notes(current), *unpaired, *unclustered_notes(run.arms, items))
 
 
 def _baseline(store: RunStore, run: RunRecord, asked: str | None) -> str:
@@ -181,6 +197,14 @@ def _excluded(
             "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
         )
     return excluded
+
+
+def _whole(
+    store: RunStore, items: Mapping[str, ItemRow], scored: Mapping[str, ArmScores]
+) -> dict[str, ArmScores]:
+    """The same arms with the samples left out by hand."""
+    every = current_scores(store, exclude=())
+    return {name: _columns(every[name].scores, items) for name in scored}
 
 
 def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
@@ -208,19 +232,37 @@ def compare_part(comparison: RunComparison, tasks: Collection[str]) -> Compariso
         EvalkitError: the baseline has none of them.
     """
     baseline = comparison.result.baseline
-    return _part(comparison.scored, baseline, comparison.options, tasks)
+    return _part(comparison.scored, comparison.whole, baseline, comparison.options, tasks)
 
 
 def _part(
     scored: Mapping[str, ArmScores],
+    whole: Mapping[str, ArmScores],
     baseline: str,
     options: Options,
     tasks: Collection[str],
 ) -> Comparison:
-    parts = {name: part for name, scores in scored.items() if (part := _only(scores, tasks))}
-    if baseline in parts:
-        parts = paired(parts, baseline)
-    return compare(parts, baseline, options)
+    parts, with_all = (
+        {name: part for name, scores in arms.items() if (part := _only(scores, tasks))}
+        for arms in (scored, whole)
+    )
+    return _compared(parts, with_all, baseline, options)
+
+
+def _compared(
+    scored: Mapping[str, ArmScores],
+    whole: Mapping[str, ArmScores],
+    baseline: str,
+    options: Options,
+) -> Comparison:
+    """The arms that share a sample with the baseline; verdicts hold with all samples too."""
+    if not scored:
+        return Comparison((), baseline, options.signature())
+    pairs = paired(scored, baseline) if baseline in scored else scored
+    found = compare(pairs, baseline, options)
+    if sum(len(arm.ids) for arm in whole.values()) == sum(len(arm.ids) for arm in scored.values()):
+        return found
+    return borne_out(found, compare(paired(whole, baseline), baseline, options))
 
 
 def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:

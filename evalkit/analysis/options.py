@@ -23,7 +23,8 @@ def comparison_options(
         baseline: name of the arm that the others are compared with.
     """
     record = run.until_decided
-    repeated = baseline == (settings.baseline or run.names[0])  # and not another one on request
+    first, second = settings.baseline or run.names[0], settings.repeat_of_baseline
+    other = {first: second, second: first}  # whoever takes the second run still has both
     withheld = {arm.name: reason for arm in run.arms if (reason := _doubt(arm)) is not None}
     if record is not None and not record.finished:
         withheld = {arm.name: StoppingInterrupted() for arm in run.arms}
@@ -39,7 +40,7 @@ def comparison_options(
         seed=settings.seed,
         family=settings.family,
         rare_losses_excluded=settings.rare_losses_reason.strip(),
-        repeat=settings.repeat_of_baseline if repeated else None,
+        repeat=other.get(baseline),
         floors=floors(items, ScoringConfig.model_validate(run.scoring or run.section("scoring"))),
         withheld=withheld,
         drawing=drawing,

@@ -18,7 +18,7 @@ def pilot_arm(comparison: RunComparison, arm: str | None = None) -> str:
     Raises:
         EvalkitError: no such arm, or none besides the baseline has scores.
     """
-    base, twin = comparison.result.baseline, comparison.settings.repeat_of_baseline
+    base, twin = comparison.result.baseline, comparison.options.repeat
     names = [name for name in comparison.scored if name != base]
     if arm is not None:
         if arm not in names:

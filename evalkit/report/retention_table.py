@@ -56,7 +56,7 @@ def retention_table(comparison: RunComparison) -> RetentionTable:
         name: {row.arm: row for row in part.rows if row.task == MACRO}
         for name, part in parts.items()
     }
-    base, twin = comparison.result.baseline, comparison.settings.repeat_of_baseline
+    base, twin = comparison.result.baseline, comparison.options.repeat
     lines = []
     for arm in comparison.arms:
         name = arm.name

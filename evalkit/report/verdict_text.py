@@ -9,6 +9,7 @@ from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import entry, place
 from evalkit.stats import MACRO, Row, Verdict
 from evalkit.stats.comparison import BASELINE, REPEAT
+from evalkit.stats.decision import as_family
 from evalkit.stats.verdict import points
 
 
@@ -51,6 +52,8 @@ LOOKS: dict[str, Look] = {
     REPEAT: Look("dim", "base"),
 }
 """The five words, and what stands in their place for the baseline and its second run."""
+
+ACCEPTABLE = (Verdict.NO_WORSE, Verdict.BETTER)
 
 
 def rows(comparison: RunComparison) -> list[Row]:
@@ -95,21 +98,36 @@ def headline(comparison: RunComparison) -> list[str]:
 
 
 def _reach(comparison: RunComparison, judged: list[Row]) -> list[str]:
-    """The lowest retention that is no worse, and the highest that is worse."""
-    fit = _placed(comparison, [row for row in judged if _acceptable(row)])
-    lost = _placed(comparison, [row for row in judged if row.verdict == Verdict.WORSE])
+    """The lowest retention that is no worse, and the highest that is worse.
+
+    To name one is to pick among all arms, so that a verdict counts that holds as one of them
+    (Holm), also in a table in which each stands alone; one that holds only alone is named as such.
+    """
+    decided = [(row, row.decision) for row in judged if row.decision is not None]
+    together = as_family([decision for _, decision in decided])
     lines = []
-    if fit:
-        least = min(share for share, _ in fit)
-        names = ", ".join(name for share, name in fit if share == least)
-        lines.append(f"The lowest retention that is no worse is {least}: {names}.")
-    elif not any(map(_acceptable, judged)):
-        lines.append("No arm is shown to be no worse.")
-    if lost:
-        most = max(share for share, _ in lost)
-        names = ", ".join(name for share, name in lost if share == most)
-        lines.append(f"The highest retention at which an arm is worse is {most}: {names}.")
+    for wanted, pick, text in (
+        (ACCEPTABLE, min, "The lowest retention that is no worse is"),
+        ((Verdict.WORSE,), max, "The highest retention at which an arm is worse is"),
+    ):
+        pairs = zip(decided, together, strict=True)
+        held = _placed(comparison, [row for (row, _), one in pairs if one.verdict in wanted])
+        alone = _placed(comparison, [row for row in judged if row.verdict in wanted])
+        shown = pick((share for share, _ in held), default=None)
+        if shown is not None:
+            lines.append(f"{text} {shown}: {_at(held, shown)}.")
+        if alone and (most := pick(share for share, _ in alone)) != shown:
+            lines.append(
+                f"At {most} {_at(alone, most)} is {wanted[0]} alone, not as one of"
+                f" {len(decided)} arms tried."
+            )
+    if not any(map(_acceptable, judged)):
+        lines.insert(0, "No arm is shown to be no worse.")
     return lines
+
+
+def _at(placed: list[tuple[Fraction, str]], share: Fraction) -> str:
+    return ", ".join(name for where, name in placed if where == share)
 
 
 def _placed(comparison: RunComparison, rows: list[Row]) -> list[tuple[Fraction, str]]:
@@ -170,7 +188,7 @@ def signed(value: float) -> str:
 
 
 def _acceptable(row: Row) -> bool:
-    return row.verdict in (Verdict.BETTER, Verdict.NO_WORSE)
+    return row.verdict in ACCEPTABLE
 
 
 def _is(count: int) -> str:

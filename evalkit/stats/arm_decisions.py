@@ -42,19 +42,19 @@ def arm_decisions(
     """
     repeat = arms.get(options.repeat) if options.repeat is not None else None
     drift = {} if repeat is None else _drift(base, repeat, options)
+    drifted = {task: mean for task, (mean, shown) in drift.items() if shown and task != MACRO}
     floors = _nothing_to_lose(base, options)
     decisions: dict[tuple[str, str], Decision] = {}
     for name, arm in arms.items():
         if arm is repeat:
             continue
         plain: dict[str, Decision] = {}
-        for scope in scopes(base, arm, repeat, options.drawing):
+        for scope in scopes(base, arm, repeat, options.drawing, drifted):
             alone = plain.get(scope.tasks[0])
             if len(scope.tasks) == 1 and alone is not None and _same_margin(scope, alone, options):
                 plain[scope.name] = alone  # the macro average of one task is that task
             else:
-                twice = drift.get(scope.name) if set(scope.tasks) <= set(drift) else None
-                plain[scope.name] = _decision(scope, twice, options)
+                plain[scope.name] = _decision(scope, drift, options)
             decision = _without_headroom(plain[scope.name], scope, floors)
             if scope.without_answers:
                 decision = replace(decision, reasons=()).withheld(scope.unusable)
@@ -69,12 +69,14 @@ def _same_margin(scope: Scope, decision: Decision, options: Options) -> bool:
     return decision.margin == options.margin_of(scope.name)
 
 
-def _decision(scope: Scope, drift: tuple[float, bool] | None, options: Options) -> Decision:
+def _decision(scope: Scope, drift: Mapping[str, tuple[float, bool]], options: Options) -> Decision:
     margin, alpha = options.margin_of(scope.name), options.alpha
     repeat = None
-    if drift is not None:
+    if not drift.keys().isdisjoint(scope.tasks):
         ends = (_test(scope, row, options) for row in (WORST_TO_REPEAT, BEST_TO_REPEAT))
-        repeat = Repeat(Views(*ends), *drift)
+        delta, shown = drift[scope.name]
+        apart = tuple(t for t in scope.tasks if t in drift and drift[t][1])
+        repeat = Repeat(Views(*ends), delta, shown or bool(apart), () if shown else apart)
     decision = decide(
         Views(_test(scope, WORST, options), _test(scope, BEST, options)),
         margin,
@@ -130,19 +132,23 @@ def _drift(base: Table, repeat: Table, options: Options) -> dict[str, tuple[floa
     """Second run minus first and whether the two are shown to differ, by task and for the average.
 
     Tasks are corrected by Holm's method: with 21 of them one in twenty would differ by chance in
-    most runs.
+    most runs. Answers that are no evidence show no difference, wherever they lie.
     """
-    tests = {
-        scope.name: _test(scope, WORST, options)
+    ends = {
+        scope.name: (_test(scope, WORST, options), _test(scope, BEST, options))
         for scope in scopes(base, repeat, drawing=options.drawing)
     }
-    if not tests:
+    if not ends:
         return {}
-    p_values = {task: 2.0 * min(t.p(0.0), t.mirrored().p(0.0)) for task, t in tests.items()}
-    tasks = [task for task in tests if task != MACRO]
+    p_values = {
+        task: 2.0 * min(worst.p(0.0), best.mirrored().p(0.0))
+        for task, (worst, best) in ends.items()
+    }
+    means = {task: (worst.mean + best.mean) / 2.0 for task, (worst, best) in ends.items()}
+    tasks = [task for task in ends if task != MACRO]
     adjusted = holm([min(1.0, p_values[task]) for task in tasks]).tolist()
     shown = {**dict(zip(tasks, adjusted, strict=True)), MACRO: p_values[MACRO]}
-    return {task: (test.mean, shown[task] <= DRIFT_LEVEL) for task, test in tests.items()}
+    return {task: (mean, shown[task] <= DRIFT_LEVEL) for task, mean in means.items()}
 
 
 def _nothing_to_lose(base: Table, options: Options) -> dict[str, NothingToLose | Unusable]:

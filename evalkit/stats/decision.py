@@ -48,11 +48,13 @@ class Repeat:
         views: of the arm against it.
         delta: second run minus first.
         shown: whether the two runs are shown to differ (corrected over tasks).
+        tasks: of a macro average that does not show it, tasks that do.
     """
 
     views: Views
     delta: float
     shown: bool
+    tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ def decide(
         word, reasons = Verdict.WITHHELD, (unusable,)
     elif word is Verdict.UNDECIDED and repeat is not None and alone.word.decided:
         word = Verdict.WITHHELD if repeat.shown else Verdict.UNDECIDED
-        reasons = (RepeatDiffers(repeat.delta),)
+        reasons = (RepeatDiffers(repeat.delta, repeat.tasks),)
     elif word in (Verdict.UNDECIDED, Verdict.NO_WORSE) and evidence.p_lower <= alpha:
         reasons = (SmallerLoss(),)
     return Decision(word, reasons, margin, evidence)

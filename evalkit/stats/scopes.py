@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from evalkit.stats.unusable import difference_ends
 from evalkit.stats.verdict import Unusable
 
 Strings = NDArray[np.str_]
+Drawn = Mapping[str, tuple[DrawnTask, ...]]
 # Rows of the differences of a scope.
 WORST, BEST, WORST_TO_REPEAT, BEST_TO_REPEAT = range(4)
 
@@ -60,12 +61,23 @@ class Answers:
 
 
 def scopes(
-    base: Table, arm: Table, repeat: Table | None = None, drawing: Drawing | None = None
+    base: Table,
+    arm: Table,
+    repeat: Table | None = None,
+    drawing: Drawing | None = None,
+    drifted: Mapping[str, float] | None = None,
 ) -> list[Scope]:
     """Every task that both arms have, then the macro average over them.
 
     All samples that either of the two has are there; in a run that stops early, those that both
     have drawn from the first on, and a task without any is left out.
+
+    Args:
+        base: the baseline.
+        arm: the other arm.
+        repeat: second run of the baseline.
+        drawing: how samples were drawn in a run that stops early.
+        drifted: of the tasks on which the two runs are shown to differ, second minus first.
     """
     ids, tasks, clusters = _samples(base, arm)
     if drawing is not None:
@@ -80,20 +92,46 @@ def scopes(
         again = _answers(repeat, ids)
         rows += difference_ends(ours.scores, again.scores, ours.unusable, again.unusable)
     differences = np.stack(rows)
-    parts = tuple(split(differences, tasks, clusters))
-    labels = tuple(part.label for part in parts)
-    drawn = {} if drawing is None else _drawn(drawing, (ids, tasks, clusters), differences)
+    samples, strata = (ids, tasks, clusters), tuple(split(differences, tasks, clusters))
+    labels = tuple(part.label for part in strata)
 
-    def scope(name: str, about: tuple[str, ...], strata: tuple[Stratum, ...]) -> Scope:
+    def scope(name: str, about: tuple[str, ...], parts: tuple[Stratum, ...], drawn: Drawn) -> Scope:
         there = np.isin(tasks, about)
         unusable = Unusable(int(ours.unusable[there].sum()), int(theirs.unusable[there].sum()))
         by_row = tuple(zip(*(drawn[task] for task in about), strict=True)) if drawn else ()
-        return Scope(name, about, strata, unusable, by_row)
+        return Scope(name, about, parts, unusable, by_row)
 
-    macro = parts
+    drawn = _drawn(drawing, samples, differences)
+    every = [scope(part.label, (part.label,), (part,), drawn) for part in strata]
+    if repeat is not None:
+        differences = _against_either(differences, tasks, set(repeat.tasks.tolist()), drifted or {})
+        strata, drawn = (
+            tuple(split(differences, tasks, clusters)),
+            _drawn(drawing, samples, differences),
+        )
     if clusters_span_strata(tasks, clusters):
-        macro = (_weighted(differences, tasks, clusters),)
-    return [*(scope(p.label, (p.label,), (p,)) for p in parts), scope(MACRO, labels, macro)]
+        strata = (_weighted(differences, tasks, clusters),)
+    return [*every, scope(MACRO, labels, strata, drawn)]
+
+
+def _against_either(
+    differences: Floats, tasks: Strings, repeated: Collection[str], drifted: Mapping[str, float]
+) -> Floats:
+    """Differences of a macro average, those to the second run harder than either.
+
+    A task that was not run again is compared with its only run. On a task whose two runs are shown
+    to differ each end is that against the run that is harder on it: tasks that drift apart leave
+    both averages where they were, and an arm may have drifted with one of them only.
+    """
+    rows = differences.copy()
+    for task in np.unique(tasks).tolist():
+        here = tasks == task
+        drift = drifted.get(task, 0.0)
+        if task not in repeated or drift < 0.0:
+            rows[WORST_TO_REPEAT, here] = differences[WORST, here]
+        if task not in repeated or drift > 0.0:
+            rows[BEST_TO_REPEAT, here] = differences[BEST, here]
+    return rows
 
 
 def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
@@ -109,12 +147,14 @@ def _drawn_ids(drawing: Drawing, tables: list[Table]) -> list[str]:
 
 
 def _drawn(
-    drawing: Drawing, samples: tuple[Strings, Strings, Strings], differences: Floats
-) -> Mapping[str, tuple[DrawnTask, ...]]:
-    """By task, every row of the differences in the order drawn.
+    drawing: Drawing | None, samples: tuple[Strings, Strings, Strings], differences: Floats
+) -> Drawn:
+    """By task, every row of the differences in the order drawn; nothing in a run that never stops.
 
     A task that was not drawn in any order (of a run that was merged in) was asked whole.
     """
+    if drawing is None:
+        return {}
     ids, tasks, clusters = samples
     place = {name: k for k, name in enumerate(ids.tolist())}
     by_task = {}

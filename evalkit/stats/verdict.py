@@ -172,13 +172,16 @@ class RepeatDiffers:
 
     Attributes:
         delta: second run minus first.
+        tasks: of a macro average on which the two runs do not differ, tasks on which they do.
     """
 
     delta: float
+    tasks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        gap = f"{'+' if self.delta > 0 else ''}{points(self.delta)}"
-        return f"the baseline's second run differs from it by {gap}: not both bear the verdict out"
+        gap = f"by {'+' if self.delta > 0 else ''}{points(self.delta)}"
+        where = f"on {', '.join(self.tasks)}" if self.tasks else gap
+        return f"the baseline's second run differs from it {where}: not both bear the verdict out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,20 @@ class StoppingInterrupted:
 
     def __str__(self) -> str:
         return "stopping when decided was interrupted: the same command goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutByHand:
+    """Decided only without samples that somebody left out.
+
+    Attributes:
+        whole: the verdict with them.
+    """
+
+    whole: Verdict
+
+    def __str__(self) -> str:
+        return f"{self.whole} with the samples that were left out by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +268,7 @@ Reason = (
     | RepeatDiffers
     | NotEngaged
     | StoppingInterrupted
+    | LeftOutByHand
     | OneOfMany
     | RareLossesExcluded
     | SmallerLoss

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evalkit.analysis.compare import compare_run, settings_of
+from evalkit.analysis.compare import compare_part, compare_run, settings_of
 from evalkit.core.errors import EvalkitError
 from evalkit.core.records import ItemRow, SampleRow
 from evalkit.importers import import_predictions
@@ -13,6 +13,8 @@ from evalkit.report.markdown import markdown
 from evalkit.report.tables import by_task, counts, notes, summary
 from evalkit.run.scoring import score_row, score_run, scoring_of
 from evalkit.run.store import RunStore
+from evalkit.stats.verdict import LeftOutByHand
+from tests.analysis.coded_runs import coded_run
 from tests.command import evalkit
 from tests.importers.files import lines, qa
 
@@ -45,6 +47,31 @@ def test_samples_left_out_are_in_no_score_and_every_table_says_so(store):
         retention_table.retention_table(comparison)
     )
     assert markdown(comparison).count("left out by hand") == 2  # of one task: table and note
+
+
+def test_a_verdict_holds_with_the_samples_that_were_left_out(tmp_path):
+    codes = {"full": {"qa": "+" * 200}, "arm": {"qa": "-" * 4 + "+" * 196}}
+    store = coded_run(tmp_path, codes, margin=0.03)
+    assert compare_run(store).result.row("arm").verdict == "undecided"
+    lost = [f"qa/{k}" for k in range(4)]
+    found = compare_run(store, settings=settings_of(store, [f"exclude={json.dumps(lost)}"]))
+    for comparison in (found.result, compare_part(found, ["qa"])):  # the second for curves
+        row = comparison.row("arm")
+        assert (row.verdict, row.equivalent) == ("withheld", False)
+        assert row.bound[0] > -0.03  # what is left would decide
+        assert row.decision.reasons[0] == LeftOutByHand("undecided")
+        assert row.notes[-1] == "undecided with the samples that were left out by hand"
+    kept = [f"qa/{k}" for k in range(4, 8)]  # nothing is lost by these
+    found = compare_run(store, settings=settings_of(store, [f"exclude={json.dumps(kept)}"]))
+    assert found.result.row("arm").verdict == "undecided"
+
+
+def test_a_question_of_wrong_gold_may_go(tmp_path):
+    codes = {"full": {"qa": "-" + "+" * 199}, "arm": {"qa": "-" + "+" * 199}}
+    store = coded_run(tmp_path, codes, margin=0.03)
+    found = compare_run(store, settings=settings_of(store, ['exclude=["qa/0"]']))
+    row = found.result.row("arm")
+    assert (row.verdict, row.n, row.notes) == ("no worse", 199, ())
 
 
 def test_an_id_that_no_sample_has_is_refused(store):

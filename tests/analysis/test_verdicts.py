@@ -18,6 +18,7 @@ from evalkit.run.store import RunStore
 from evalkit.stats import ArmScores, Options, compare
 from tests.analysis.coded_runs import coded_run
 from tests.command import evalkit
+from tests.report.runs import schedule
 
 EQUAL = {"qa": "+" * 400}
 
@@ -120,6 +121,35 @@ def test_where_nothing_worked_nothing_is_equal(tmp_path, capsys):
     lines = verdict_text.headline(compare_run(store))
     assert not any("lowest retention" in line for line in lines)
     assert "1 is withheld" in lines[0]
+
+
+def test_the_lowest_retention_is_one_that_holds_among_all_arms_tried(tmp_path):
+    lost = {"full": 0, "half": 0, "quarter": 1, "eighth": 200}
+    arms = {name: {"qa": "-" * k + "+" * (200 - k)} for name, k in lost.items()}
+    store = coded_run(tmp_path, arms, margin=0.03)
+    run = json.loads((store.path / "run.json").read_text())
+    for stored, retention in zip(run["arms"], ("1", "1/2", "1/4", "1/8"), strict=True):
+        stored["schedule"] = schedule(retention, 0)
+    (store.path / "run.json").write_text(json.dumps(run))
+    found = compare_run(store)
+    words = [found.result.row(name).verdict for name in list(lost)[1:]]
+    assert words == ["no worse", "no worse", "worse"]  # each alone
+    lines = verdict_text.headline(found)[1:4]
+    assert lines == [  # p of 1/4 is 0.016, twice that as the second of three
+        "The lowest retention that is no worse is 1/2: half.",
+        "At 1/4 quarter is no worse alone, not as one of 3 arms tried.",
+        "The highest retention at which an arm is worse is 1/8: eighth.",
+    ]
+
+
+def test_whoever_takes_the_second_run_as_baseline_has_both(tmp_path):
+    arms = {"full": "+" * 400, "again": "-" * 60 + "+" * 340, "arm": "-" * 60 + "+" * 340}
+    codes = {name: {"qa": text} for name, text in arms.items()}
+    store = coded_run(tmp_path, codes, margin=0.03, repeat_of_baseline="again")
+    for baseline, other in (("full", "again"), ("again", "full")):
+        found = compare_run(store, baseline).result
+        assert found.row("arm").verdict == "withheld"  # no worse than one, worse than the other
+        assert found.row(other).verdict == "repeat"
 
 
 def test_a_failing_baseline_hides_no_loss(tmp_path):

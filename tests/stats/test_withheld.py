@@ -172,6 +172,54 @@ def test_an_equal_repeat_changes_nothing():
     assert row.decision.evidence.low == only(a, b, margin(0.05)).decision.evidence.low
 
 
+def drifting(again: dict[str, list[float]], scores: dict[str, list[float]], m: float):
+    base = {task: right_of(300) for task in scores}
+    arms = {"full": arm(base), "again": arm(again), "arm": arm(scores)}
+    return compare(arms, "full", margin(m, repeat="again")).row("arm").decision
+
+
+def right_of(count: int, n: int = 400) -> list[float]:
+    return [1.0] * count + [0.0] * (n - count)
+
+
+def test_tasks_that_drift_apart_do_not_hide_a_loss_of_the_average():
+    # the arm drifted with the first task only and loses 5 points of both: against each of the two
+    # runs its average is the same as the baseline's
+    again = {"a": right_of(340), "b": right_of(260)}
+    found = drifting(again, {"a": right_of(320), "b": right_of(280)}, 0.04)
+    assert (found.verdict, found.reasons[0]) == ("withheld", RepeatDiffers(0.0, ("a", "b")))
+    assert "differs from it on a, b: not both" in str(found.reasons[0])
+    # the mirror: it lost 10 points to each average, and 5 if it drifted with the second task only
+    found = drifting(again, {"a": right_of(280), "b": right_of(240)}, 0.04)
+    assert found.verdict == "withheld"
+    # a loss beyond all of it stays worse
+    assert drifting(again, {"a": right_of(150), "b": right_of(150)}, 0.04).verdict == "worse"
+
+
+def test_tasks_that_drift_one_way_are_judged_against_both_runs():
+    again, scores = ({task: right_of(count) for task in "ab"} for count in (340, 330))
+    found = drifting(again, scores, 0.04)
+    assert found.evidence.low == pytest.approx(PairedCounts(0, 20, 800).lower(0.025))
+    assert found.evidence.high == pytest.approx(-PairedCounts(0, 60, 800).lower(0.025))
+
+
+def test_a_second_run_that_lacks_a_task_still_counts_in_the_average():
+    scores = {"a": right_of(320), "b": right_of(300)}
+    assert drifting({"a": right_of(300)}, scores, 0.04).verdict == "better"
+    found = drifting({"a": right_of(360)}, scores, 0.04)
+    assert (found.verdict, found.reasons[0]) == ("withheld", RepeatDiffers(0.15, ()))
+
+
+def test_answers_that_failed_do_not_make_the_second_run_another_one():
+    ids, tasks = [f"{k:03d}" for k in range(400)], ["qa"] * 400
+    failed = [k < 20 for k in range(400)]
+    base = ArmScores(ids, tasks, [0.0] * 20 + [1.0] * 380, errors=failed)
+    sound = ArmScores(ids, tasks, [1.0] * 400)
+    options = margin(0.2, repeat="again")
+    row = compare({"full": base, "again": base, "arm": sound}, "full", options).row("arm")
+    assert row.verdict == "no worse"
+
+
 def test_an_arm_that_is_not_engaged_has_no_verdict():
     row = only(*right(500), margin(0.02, withheld={"arm": NotEngaged("all continuations equal")}))
     assert row.verdict == "withheld"

@@ -56,7 +56,7 @@ def retention_curves(comparison: RunComparison, parts: Mapping[str, Comparison])
 
 def _families(comparison: RunComparison) -> dict[str, list[tuple[Fraction, str]]]:
     """(retention, arm) of every family, from high to low; the A/A twin stays out."""
-    twin = comparison.settings.repeat_of_baseline
+    twin = comparison.options.repeat
     families: dict[str, list[tuple[Fraction, str]]] = {}
     for arm in comparison.arms:
         at = place(arm)
@@ -231,7 +231,7 @@ def _cell(axes: Axes, corner: tuple[float, float], *, full: bool) -> None:
 
 def worse_first(comparison: RunComparison) -> list[str]:
     """Arms with a macro result, the baseline's twin last, else in the order of the run."""
-    twin = comparison.settings.repeat_of_baseline
+    twin = comparison.options.repeat
     paired = {row.arm for row in comparison.result.rows if row.result is not None}
     names = [arm.name for arm in comparison.arms if arm.name in paired]
     return sorted(names, key=lambda name: name == twin)
