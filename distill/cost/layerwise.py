@@ -66,7 +66,6 @@ def layerwise_cost(
     streams = 3 if config.choice.positions == "far" else 2  # as `LogitEvaluator` has them
     taught = draws if has_two_phases(schedule) else drawn  # under a lag every draw is carried
     carried = kept - drawn + taught * on_policy
-    tried = max(compared, default=0)
 
     ids, layers = schedule.layer_ids, sizes.layers
     original = ids[max(max(each) for each in teachers.values())] + 1
@@ -83,7 +82,7 @@ def layerwise_cost(
             sizes,
             length=length,
             itemsize=itemsize,
-            sequences=kept + carried + streams * to_the_end + tried,
+            sequences=kept + carried + streams * to_the_end + max(compared, default=0),
             waiting=waiting,
             keys=most * kept,
             queries=most * draws * config.queries.per_sequence,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from evalkit.analysis.benchmark_summaries import summaries
 from evalkit.analysis.left_out import borne_out
@@ -134,6 +135,8 @@ def compare_run(
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
     whole = _whole(store, items, scored) if excluded else scored
     options = comparison_options(run, items, settings, baseline)
+    first = {baseline: scored[baseline], **scored} if scored else {}
+    part = partial(_part, scored, whole, baseline, options)
     return RunComparison(
         result=_compared(scored, whole, baseline, options),
         arms=run.arms,
@@ -146,16 +149,9 @@ def compare_run(
         options=options,
         scored=scored,
         whole=whole,
-        summaries=_titled(
-            summaries(
-                {baseline: scored[baseline], **scored} if scored else {},
-                items,
-                lambda tasks: _part(scored, whole, baseline, options, tasks),
-            ),
-            excluded,
-        ),
+        summaries=_titled(summaries(first, items, part), excluded),
         overlap=read_overlap(store.path),
-        parity=tuple(parity_lines(run.arms, paired(scored, baseline), options)),
+        parity=tuple(parity_lines(run.arms, paired(scored, baseline) if scored else {}, options)),
         until_decided=run.until_decided,
         remarks=_remarks(run, current, scored, items, baseline),
         excluded=excluded,

@@ -22,6 +22,9 @@ from evalkit.engagement.server_info import REUSE_FIELDS, ServerInfo
 from evalkit.engagement.server_logs import LogFacts, LoggedSchedule
 
 
+OWN_BUILD = "a build of its own: markers in its log decide"
+
+
 def is_off(arm: ArmConfig, schedule: ReuseSchedule | None, native: ReuseSchedule | None) -> bool:
     """Whether the arm runs the checkpoint's own schedule with nothing switched on."""
     server = arm.server
@@ -102,9 +105,8 @@ def overrides_finding(
         return Finding("overrides", None, str(error))
     custom = choice is not None and choice.name == CUSTOM
     if custom or overrides is None:
-        own_build = "a build of its own: markers in its log decide"
-        text = own_build if custom else "the server does not tell its overrides"
-        return Finding("overrides", None, text)
+        untold = "the server does not tell its overrides"
+        return Finding("overrides", None, OWN_BUILD if custom else untold)
     fields = override_fields(overrides)
     requested = [name for name in REUSE_FIELDS if fields.get(name) is not None]
     if is_off(arm, schedule, native) and info.kind != "transformers":
@@ -123,14 +125,13 @@ def overrides_finding(
     except ScheduleError as error:
         return Finding("overrides", False, f"the overrides cannot run: {error}")
     enabled = arm.server is not None and arm.server.enabled
-    plugin = DIALECTS[choice.name].plugin
-    problem = _difference(effective.schedule, schedule, choice.label, whole=plugin)
+    whole = DIALECTS[choice.name].plugin
+    problem = _difference(effective.schedule, schedule, choice.label, whole=whole)
     if problem and effective.decided_by not in requested:
         problem = f"{problem}; {effective.decided_by} decides"
     if not problem and enabled and not requested:
         problem = "reuse is off, the arm wants it on (frequency 1 is another code path than off)"
-    cautions = (choice.caution,) if choice.caution else ()
-    warnings = "".join(f"; {warning}" for warning in (*cautions, *effective.warnings))
+    warnings = "".join(f"; {text}" for text in (choice.caution, *effective.warnings) if text)
     origin = f" ({choice.origin})" if choice.version else ""
     text = (
         f"its settings give full layers {_ids(schedule.full_layer_ids)} by the rules of"
