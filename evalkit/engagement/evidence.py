@@ -21,7 +21,6 @@ from evalkit.engagement.findings import Finding
 from evalkit.engagement.server_info import REUSE_FIELDS, ServerInfo
 from evalkit.engagement.server_logs import LogFacts, LoggedSchedule
 
-
 OWN_BUILD = "a build of its own: markers in its log decide"
 
 
