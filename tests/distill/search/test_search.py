@@ -48,7 +48,7 @@ def plain_loss(model, schedule, some):
     total, count = 0.0, 0
     for one in some:
         rows = torch.arange(one.ids.shape[1])[None] >= one.valid.sum(1, keepdim=True) // 2
-        with torch.no_grad(), apply_schedule(model, schedule, chunked=True) as applied:
+        with torch.no_grad(), apply_schedule(model, schedule, chunked=True, sparse=True) as applied:
             applied.decode_rows = rows
             logits = model(one.ids, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(
@@ -74,7 +74,7 @@ def test_a_forward_that_begins_in_the_middle_is_the_whole_one(family):
     for held in (first, second, third):
         cache.commit(held)
         for near in (first, second, third):
-            with torch.no_grad(), apply_schedule(model, near, chunked=True):
+            with torch.no_grad(), apply_schedule(model, near, chunked=True, sparse=True):
                 whole = model.get_decoder()(some.ids, use_cache=False).last_hidden_state
             assert torch.equal(cache.final_hidden_states(near, 0), whole), (held, near)
     assert all("forward" not in vars(module) for module in forwards.values())
@@ -103,7 +103,7 @@ def test_a_lag_reads_selections_from_before_the_cache():
     cache = ActivationCache(model, [some], [rows])
     cache.commit(before)
     assert cache.first_change(after) == 6
-    with torch.no_grad(), apply_schedule(model, after, chunked=True) as applied:
+    with torch.no_grad(), apply_schedule(model, after, chunked=True, sparse=True) as applied:
         applied.decode_rows = rows
         whole = model.get_decoder()(some.ids, use_cache=False).last_hidden_state
     assert torch.equal(cache.final_hidden_states(after, 0), whole)
