@@ -11,7 +11,7 @@ def test_every_recipe_is_listed_with_a_line_about_it(capsys):
     lines = capsys.readouterr().out.splitlines()
     files = sorted(p.relative_to(ROOT / "recipes") for p in (ROOT / "recipes").rglob("*.toml"))
     assert [line.split()[0] for line in lines[: len(files)]] == [str(path) for path in files]
-    assert all(row.text and len(row.text) < 160 for row in shipped_recipes())
+    assert all(row.text and len(row.text) < 220 for row in shipped_recipes())
     (row,) = [row for row in shipped_recipes() if row.name == "eval/demo.toml"]
     assert row.text == "What does index reuse cost on a real, small DSA model?"
 
