@@ -299,12 +299,16 @@ def flash_mla_with_kvcache_cpu(
         entries, masks = [], []
         for cache, slots, block in ((near, near_slots, near_block), (far, far_slots, far_block)):
             named = slots[rows]
-            union = named[named >= 0].unique()
-            mask = torch.zeros((len(rows), len(union) + 1), dtype=torch.bool)
-            place = torch.searchsorted(union, named.clamp(min=0).contiguous())
-            mask.scatter_(1, place.masked_fill(named < 0, len(union)), True)
-            entries.append(_read_entries(cache, union, block))
-            masks.append(mask[:, :-1])
+            valid = named >= 0
+            union, place = named[valid].unique(return_inverse=True)
+            # In the order of their first reader: where a block lies must not move a rounding.
+            first = torch.full_like(union, len(place))
+            first.scatter_reduce_(0, place, torch.arange(len(place)), "amin")
+            order = first.argsort()
+            mask = torch.zeros((len(rows), len(union)), dtype=torch.bool)
+            mask[valid.nonzero()[:, 0], order.argsort()[place]] = True
+            entries.append(_read_entries(cache, union[order], block))
+            masks.append(mask)
         kv, mask = torch.cat(entries), torch.cat(masks, dim=1)
         scores = torch.einsum("nhd,sd->nhs", q[rows].float(), kv) * scale
         scores = scores.masked_fill(~mask.unsqueeze(1), float("-inf"))

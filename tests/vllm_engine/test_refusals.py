@@ -25,7 +25,7 @@ def arguments(llm, v4, monkeypatch):
         ).create_engine_config()
 
     yield make
-    monkeypatch.setenv("EVALKIT_SCHEDULE", "F" * len(C4))
+    monkeypatch.undo()  # the schedule of the session's engine is back
     register()
 
 

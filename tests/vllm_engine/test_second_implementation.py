@@ -15,9 +15,10 @@ from tests.vllm_engine.model import C4, prompt
 
 pytestmark = pytest.mark.vllm
 
-LONG, TOKENS, ROWS = 2200, 3, 64
+LONG, TOKENS, ROWS = 3000, 2, 64
 FULL = ReuseSchedule.from_pattern("F" * len(C4), layers=C4)
-ARMS = [ReuseSchedule.uniform(C4, "1", 1), ReuseSchedule.uniform(C4, "1/4", 1)]
+ARMS = [ReuseSchedule.uniform(C4, "1/4", 1)]
+FIRST = 64  # random weights: the first logits lie close together
 SLACK = 0.03  # of the mean overlap: another schedule changes the hidden states that are rounded
 
 
@@ -26,14 +27,16 @@ def reference(v4):
     """The same checkpoint in transformers, float32."""
     import transformers as tf
 
-    return tf.AutoModelForCausalLM.from_pretrained(
-        v4, dtype=torch.float32, experts_implementation="eager"
-    ).eval()
+    config = tf.DeepseekV4Config.from_pretrained(v4, experts_implementation="eager")
+    kind = (
+        tf.DeepseekV4ForCausalLM
+    )  # by name: vLLM has put its own configuration class in Auto's place
+    return kind.from_pretrained(v4, config=config, dtype=torch.float32).eval()
 
 
 def transformers_side(model, schedule, forced):
-    """Greedy choices with `forced` tokens fed, and own selections of the last rows per forward."""
-    forwards, chosen = [], []
+    """Places of vLLM's tokens in these logits, and own selections of the last rows per forward."""
+    forwards, places = [], []
 
     def observe(ordinal, call, selection):
         if ordinal == 0:
@@ -46,9 +49,9 @@ def transformers_side(model, schedule, forced):
         for token in forced:
             out = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = out.past_key_values
-            chosen.append(int(out.logits[0, -1].argmax()))
+            places.append(int((out.logits[0, -1] > out.logits[0, -1, token]).sum()))
             ids = torch.tensor([[token]])
-    return chosen, forwards
+    return places, forwards
 
 
 def overlap(one, two):
@@ -62,41 +65,35 @@ def overlap(one, two):
 
 @pytest.fixture(scope="module")
 def compared(llm, recorder, reference):
-    """Mean overlap of own selections, and equal greedy tokens, by schedule."""
+    """Overlap of each full layer, and the lowest place of a greedy token, by schedule."""
 
     def run(schedule):
         recorder.put(llm.llm_engine.vllm_config, schedule)
         (tokens,) = start.answer(llm, [prompt(LONG)], TOKENS)
         theirs = recorder.forwards
-        chosen, ours = transformers_side(reference, schedule, tokens)
+        places, ours = transformers_side(reference, schedule, tokens)
         assert len(ours) == len(theirs) == TOKENS
         shares = [
-            overlap(ours[i][layer], theirs[i].own[layer][-ROWS:])
-            for i in range(TOKENS)
+            sum(overlap(o[layer], t.own[layer][-ROWS:]) for o, t in zip(ours, theirs, strict=True))
+            / TOKENS
             for layer in schedule.full_layer_ids
         ]
-        return sum(shares) / len(shares), sum(a == b for a, b in zip(chosen, tokens, strict=True))
+        return shares, max(places)
 
     return run
 
 
-def test_arms_agree_as_the_full_schedule_does(compared, record_property):
-    share, equal = compared(FULL)
-    print(f"\n{'schedule':<34} overlap  equal greedy tokens of {TOKENS}")
-    print(f"{FULL.pattern:<34} {share:7.3f}  {equal}")
-    assert share > 0.85
-    for arm in ARMS:
-        got, same = compared(arm)
-        print(f"{str(arm).partition(' layers')[0]:<34} {got:7.3f}  {same}")
-        assert got > share - SLACK
-        assert same >= equal - 1
-
-
-def test_a_wrong_schedule_would_be_seen(llm, recorder, reference):
-    """The same comparison with another schedule on one side falls out of the tolerance."""
-    recorder.put(llm.llm_engine.vllm_config, FULL)
-    (tokens,) = start.answer(llm, [prompt(LONG)], 1)
-    shared = ReuseSchedule.uniform(C4, "1/5")
-    _, ours = transformers_side(reference, shared, tokens)
-    theirs = recorder.forwards[0].read[C4[-1]][-ROWS:]
-    assert overlap(ours[0][C4[0]], theirs) < 0.85
+def test_arms_agree_as_the_full_schedule_does(compared):
+    """Every full layer's selection, and of 512 tokens the greedy ones are among the first here."""
+    chance = 512 * 512 / (LONG // 4)
+    print(f"\noverlap by full layer (by chance {chance / (1024 - chance):.3f}), lowest place")
+    full: dict[int, float] = {}
+    for schedule in (FULL, *ARMS):
+        shares, place = compared(schedule)
+        shown = " ".join(f"{share:.3f}" for share in shares)
+        print(f"{str(schedule).partition(' layers')[0]:<16} {shown}  {place}", flush=True)
+        full = full or dict(zip(C4, shares, strict=True))
+        for layer, share in zip(schedule.full_layer_ids, shares, strict=True):
+            assert share > full[layer] - SLACK
+        assert place < FIRST
+    assert full[C4[0]] > 0.9
