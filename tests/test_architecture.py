@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 
@@ -58,3 +59,18 @@ def test_tests_mirror_the_rooms():
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
     helpers = {"distill", "engines_source", "recipes", "servers", "vllm_engine"}
     assert folders - helpers <= rooms
+
+
+EMPTY = {"found", "made", "own", "some"}
+"""Names that do not say of what."""
+
+
+def test_no_variable_has_a_name_that_says_nothing():
+    nameless = []
+    for path in (p for package in ("evalkit", "distill") for p in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            name = node.id if stored else getattr(node, "arg", getattr(node, "name", None))
+            if name in EMPTY:
+                nameless.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not nameless, "\n".join(nameless)

@@ -107,10 +107,10 @@ class LogitEvaluator:
             valid = batch.valid.to(self._setup.device)
             with torch.no_grad():
                 before = norm(self._original.hidden(self._end, name))[valid]
-                for stream, own in zip(streams, parts, strict=True):
+                for stream, values in zip(streams, parts, strict=True):
                     after = norm(stream.hidden(self._end, name))[valid]
-                    own.append(divergence(head, before, after))
-        return [torch.cat(own) for own in parts]
+                    values.append(divergence(head, before, after))
+        return [torch.cat(values) for values in parts]
 
     def _metrics(self, kl: Tensor, split: str) -> LogitMetrics:
         choice = self._setup.config.choice

@@ -116,8 +116,8 @@ class LossSums:
     def add(self, other: LossSums) -> None:
         """Add in place."""
         self.queries += other.queries
-        for name, own in other.losses.items():
-            self.of(name).add(own.total, own.weight)
+        for name, sums in other.losses.items():
+            self.of(name).add(sums.total, sums.weight)
 
     def of(self, name: str) -> WeightedMean:
         """The sums of one loss."""
@@ -149,9 +149,9 @@ class LossSums:
         Raises:
             NonFiniteError: the message names the loss.
         """
-        for name, own in self.losses.items():
-            if not math.isfinite(own.total):
-                value = "NaN" if math.isnan(own.total) else "infinite"
+        for name, sums in self.losses.items():
+            if not math.isfinite(sums.total):
+                value = "NaN" if math.isnan(sums.total) else "infinite"
                 raise NonFiniteError(
                     f"the loss {name} is {value}; lower train.lr, or look at the data"
                 )

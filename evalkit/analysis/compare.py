@@ -255,10 +255,10 @@ def _compared(
     if not scored:
         return Comparison((), baseline, options.signature())
     pairs = paired(scored, baseline) if baseline in scored else scored
-    found = compare(pairs, baseline, options)
+    comparison = compare(pairs, baseline, options)
     if sum(len(arm.ids) for arm in whole.values()) == sum(len(arm.ids) for arm in scored.values()):
-        return found
-    return borne_out(found, compare(paired(whole, baseline), baseline, options))
+        return comparison
+    return borne_out(comparison, compare(paired(whole, baseline), baseline, options))
 
 
 def _only(scores: ArmScores, tasks: Collection[str]) -> ArmScores | None:

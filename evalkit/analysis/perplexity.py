@@ -111,16 +111,16 @@ def perplexities(
 
 
 def _read(arm: str, rows: Mapping[str, SampleRow], ids: Iterable[str]) -> dict[str, Likelihood]:
-    found = {}
+    likelihoods = {}
     for sample_id in ids:
         row = rows.get(sample_id)
         if row is None or row.failed:
             continue
         try:
-            found[sample_id] = Likelihood.parse(row.completion)
+            likelihoods[sample_id] = Likelihood.parse(row.completion)
         except EvalkitError as error:
             raise EvalkitError(f"arm {arm}, {sample_id}: {error}") from None
-    return found
+    return likelihoods
 
 
 def _row(

@@ -21,12 +21,12 @@ def runs(
     from evalkit.analysis.run_list import list_runs
     from evalkit.report.terminal import show_grid
 
-    found = list_runs(folder)
-    if not found:
+    listed = list_runs(folder)
+    if not listed:
         echo(f"{folder}: no run directory")
         return
     head = ("run", "when", "model", "arms", "verdicts", "answers")
-    rows = tuple(_row(run, folder) for run in found)
+    rows = tuple(_row(run, folder) for run in listed)
     show_grid(Grid(str(folder), head, rows), open_console())
 
 

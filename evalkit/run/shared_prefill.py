@@ -61,8 +61,8 @@ def prefills(todo: RunPlan) -> Iterator[str]:
     count, arms = 0, todo.config.arms
     for model in dict.fromkeys(todo.models.values()):
         layout = model_layout(model)
-        own = [arm for arm in arms if todo.models[arm.name] == model]
-        schedules = {a.name: None if layout is None else a.schedule(layout.native) for a in own}
-        count += len(prefill_groups(own, schedules, compare.repeat_of_baseline))
+        sharing = [arm for arm in arms if todo.models[arm.name] == model]
+        schedules = {a.name: None if layout is None else a.schedule(layout.native) for a in sharing}
+        count += len(prefill_groups(sharing, schedules, compare.repeat_of_baseline))
     if count < len(arms):
         yield (f"{len(arms)} arms, {count} prefills: arms alike up to decode share one")

@@ -68,10 +68,10 @@ def short_recipe(
     located = _located({"model": model})["model"]
     under_test: list[dict[str, object]] = [{"name": BASELINE}, {"name": AGAIN}, *map(_arm, arms)]
     places = _places(urls, [str(arm.get("name")) for arm in under_test])
-    for name, own in places.items():
+    for name, addresses in places.items():
         for arm in under_test:
             if arm.get("name") == name:
-                arm["server"] = {"urls": own}
+                arm["server"] = {"urls": addresses}
     common = [url for url in urls if _arm_of(url) is None]
     servers: Section = {"kind": "openai_server", "urls": common}
     transformers: Section = {"kind": "hf", "indexer": "chunked"}
@@ -184,12 +184,12 @@ def _arm(arm: str | Section) -> dict[str, object]:
 
 def _located(section: Section) -> dict[str, object]:
     """A section whose files are named from the root, so that it can be read from anywhere."""
-    found = dict(section)
+    located = dict(section)
     for field in _FILES:
-        value = found.get(field)
+        value = located.get(field)
         if isinstance(value, str) and Path(value).expanduser().exists():
-            found[field] = str(Path(value).expanduser().resolve())
-    return found
+            located[field] = str(Path(value).expanduser().resolve())
+    return located
 
 
 def _places(urls: Iterable[str], arms: Sequence[str]) -> dict[str, list[str]]:

@@ -101,17 +101,17 @@ class RunStore:
         Raises:
             EvalkitError: a line is damaged, or two different ones have one id.
         """
-        path, dropped, found = self.path / "items.jsonl", self._dropped(), dict[str, ItemRow]()
+        path, dropped, items = self.path / "items.jsonl", self._dropped(), dict[str, ItemRow]()
         for row in read_jsonl(path, ItemRow.parse):
             if row.task in dropped:
                 continue
-            old = found.setdefault(row.sample_id, row)
+            old = items.setdefault(row.sample_id, row)
             if old is not row and not old.same_as(row):
                 raise EvalkitError(
                     f"{path}: two different samples are called {row.sample_id}: remove the line"
                     " that does not belong there"
                 )
-        return found
+        return items
 
     def forget_items(self) -> None:
         """Drop the gold of a run that nobody has answered."""
@@ -151,18 +151,18 @@ class RunStore:
             EvalkitError: a line is damaged, or a sample has two different answers.
         """
         path = self.arm_dir(arm) / f"{call}.jsonl"
-        dropped, found = self._dropped(), dict[str, SampleRow]()
+        dropped, samples = self._dropped(), dict[str, SampleRow]()
         for row in read_jsonl(path, SampleRow.parse):
             if row.task in dropped:
                 continue
-            old = found.get(row.sample_id)
+            old = samples.get(row.sample_id)
             if old is not None and not old.failed and old != row:
                 raise EvalkitError(
                     f"{path}: two different answers to {row.sample_id}: nobody records that, so"
                     " remove the line that does not belong there"
                 )
-            found[row.sample_id] = row
-        return found
+            samples[row.sample_id] = row
+        return samples
 
     def add_samples(self, arm: str, rows: Iterable[SampleRow], call: str = "samples") -> None:
         """Append completions and make sure that they are on disk."""

@@ -37,9 +37,9 @@ def unbounded_mean(values: Floats, documents: Labels, confidence: float) -> Unbo
     """
     labels = label_array(documents, len(values), "documents")
     units = reduce(values[None, :], labels)
-    found = moments(0, [Stratum("", units)])
+    spread = moments(0, [Stratum("", units)])
     mean = float(units.delta[0])
-    if found is None:
+    if spread is None:
         return UnboundedMean(mean, None, None)
-    high = -t_lower(found.mirrored(), confidence)
-    return UnboundedMean(mean, t_lower(found, confidence), high)
+    high = -t_lower(spread.mirrored(), confidence)
+    return UnboundedMean(mean, t_lower(spread, confidence), high)

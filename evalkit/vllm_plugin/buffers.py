@@ -22,19 +22,19 @@ class SelectionBuffers:
         decode_rows: bool [tokens, 1], True for tokens that read the decode source.
     """
 
-    def __init__(self, routes: Routes, own: Tensor) -> None:
+    def __init__(self, routes: Routes, buffer: Tensor) -> None:
         """Make the slots that are needed beside the engine's own buffer.
 
         Args:
             routes: of the schedule.
-            own: the engine's buffer [tokens, top-k].
+            buffer: the engine's buffer [tokens, top-k].
         """
         import torch
 
         self.routes = routes
-        self.slots: list[Tensor] = [own]
-        self.slots += [torch.full_like(own, -1) for _ in range(1, routes.slots)]
-        self.decode_rows = torch.zeros((own.shape[0], 1), dtype=torch.bool, device=own.device)
+        self.slots: list[Tensor] = [buffer]
+        self.slots += [torch.full_like(buffer, -1) for _ in range(1, routes.slots)]
+        self.decode_rows = torch.zeros((buffer.shape[0], 1), dtype=torch.bool, device=buffer.device)
 
     def split(self, decode_tokens: int) -> None:
         """Say how many tokens of the next forward are decode tokens; the engine sorts them first.

@@ -20,9 +20,9 @@ CUDA, GENERIC = "DeepseekV32Attention", "MultiHeadLatentAttentionWrapper"
 
 def layers(model: Any) -> dict[int, Any]:
     """Sparse attention modules by absolute layer id."""
-    found = {layer_id(m.layer_name): m for m in named(model, CUDA)}
+    optimised = {layer_id(m.layer_name): m for m in named(model, CUDA)}
     generic = (m for m in named(model, GENERIC) if m.is_sparse)
-    return found or {layer_id(m.prefix): m for m in generic}
+    return optimised or {layer_id(m.prefix): m for m in generic}
 
 
 def own_buffer(attention: Any) -> Any:

@@ -18,8 +18,8 @@ BASE = "DeepseekV4Attention"
 
 def layers(model: Any) -> dict[int, Any]:
     """Attention modules with an indexer by absolute layer id."""
-    found = (m for m in named(model, BASE) if m.indexer is not None)
-    return {layer_id(module.prefix): module for module in found}
+    modules = (m for m in named(model, BASE) if m.indexer is not None)
+    return {layer_id(module.prefix): module for module in modules}
 
 
 def own_buffer(attention: Any) -> Any:

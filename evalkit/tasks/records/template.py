@@ -78,10 +78,10 @@ def as_texts(row: JsonObject, name: str) -> tuple[str, ...]:
     value = lookup(row, name)
     values = value if isinstance(value, list | tuple) else [value]
     paths = [name] if values == [value] else [f"{name}[{i}]" for i in range(len(values))]
-    found = tuple(as_text({path: v}, path) for path, v in zip(paths, values, strict=True))
-    if not found or not all(one.strip() for one in found):
+    texts = tuple(as_text({path: v}, path) for path, v in zip(paths, values, strict=True))
+    if not texts or not all(one.strip() for one in texts):
         raise BadField(name, "empty")
-    return found
+    return texts
 
 
 def lookup(row: JsonObject, name: str) -> JsonValue:
