@@ -1,7 +1,7 @@
 """vLLM under the plugin beside transformers under `apply_schedule`: two implementations, one model.
 
-vLLM keeps FP8 index keys and caches and computes in bfloat16, transformers here in float32. What
-that alone changes is measured on the full schedule; every arm is held to it.
+vLLM keeps FP8 index keys and caches and computes in bfloat16, transformers here in float32. How far
+they agree is measured on the full schedule; every arm is held to that.
 """
 
 from __future__ import annotations
@@ -96,4 +96,5 @@ def test_arms_agree_as_the_full_schedule_does(compared):
         for layer, share in zip(schedule.full_layer_ids, shares, strict=True):
             assert share > full[layer] - SLACK
         assert place < FIRST
-    assert full[C4[0]] > 0.9
+    assert full[C4[0]] > 0.8
+    assert min(full.values()) > chance / (1024 - chance) + SLACK
