@@ -43,7 +43,9 @@ def served(v4, tmp_path):
         environment = os.environ | ENVIRONMENT
         environment |= {"EVALKIT_SCHEDULE": schedule, "VLLM_SERVER_DEV_MODE": "1"}
         environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(v4)]
+        # `vllm serve` asks for the metadata of a package "vllm", which the CPU build has not.
+        module = "vllm.entrypoints.openai.api_server"
+        command = [sys.executable, "-m", module, "--model", str(v4)]
         command += ["--port", str(port), "--enforce-eager", "--skip-tokenizer-init"]
         command += ["--max-model-len", "4096", "--max-num-seqs", "4", "--dtype", "bfloat16"]
         run = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
