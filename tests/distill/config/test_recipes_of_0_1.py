@@ -140,7 +140,8 @@ def test_what_is_wrong_is_one_line(loss, words):
 
 
 def test_a_run_of_before_counted_all_positions_alike():
-    old = recipe_of({"choice": {"tail": 1.0, "checkpoint": "logit_kl"}})
-    assert (old.choice.positions, recipe_of({}).choice.positions) == ("all", "far")
-    today = config().choice.model_dump(mode="json")
-    assert recipe_of({"choice": today}).choice == config().choice
+    old = recipe_of({"arm": {}, "choice": {"tail": 1.0, "checkpoint": "logit_kl"}})
+    assert old.choice.positions == "all"
+    today = config().choice
+    assert today.positions == "far"
+    assert recipe_of({"arm": {}, "choice": today.model_dump(mode="json")}).choice == today
