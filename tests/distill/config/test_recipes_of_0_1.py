@@ -129,7 +129,7 @@ def test_an_override_reaches_into_the_list(tmp_path):
         ([{"kind": "kl", "weight": -1}], "loss.0.weight: Input should be greater than or equal"),
         ([{"kind": "kl"}, {"kind": "kl"}], "loss: give each kind once, got kl, kl"),
         ([{"kind": "kl", "weight": 0}], "loss: no loss has a weight above 0"),
-        ([{"weight": 1}], "loss.0.kind: Field required"),
+        ([{"weight": 1}], "loss.0.kind: missing"),
     ],
 )
 def test_what_is_wrong_is_one_line(loss, words):
