@@ -329,7 +329,7 @@ def test_a_status_written_as_text_counts():
 
 def test_of_a_long_error_the_beginning_is_searched_for_secrets(ask):
     async def answer(request, body):
-        return web.Response(status=418, text="token=abcdef123456 " + "x" * 3_000_000)
+        return web.Response(status=418, text="api_key=abcdef123456 " + "x" * 3_000_000)
 
     async def once(request, body):
         if "BAD" in json.dumps(body):
@@ -337,5 +337,5 @@ def test_of_a_long_error_the_beginning_is_searched_for_secrets(ask):
         return await answered(request, body, "sound", "stop")
 
     completions, _ = ask(once)
-    assert completions["bad"].error.startswith("418: token=[key] xxx")
+    assert completions["bad"].error.startswith("418: api_key=[key] xxx")
     assert len(completions["bad"].error) < 400
