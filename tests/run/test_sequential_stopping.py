@@ -113,7 +113,7 @@ def test_killed_and_resumed_equals_uninterrupted(recipe, stopped, tmp_path, monk
         add(self, *args, **kwargs)
 
     monkeypatch.setattr(Store, "add_samples", dying)
-    assert evalkit("run", recipe, "--out", out, "--until-decided") == 2
+    assert evalkit("run", recipe, "--out", out, "--until-decided") == 130
     monkeypatch.setattr(Store, "add_samples", add)
     assert evalkit("run", recipe, "--out", out, "--until-decided") == 0
     assert answers(out) == answers(stopped)

@@ -107,8 +107,10 @@ def ruler(name, length, **more):
 
 
 def digest(sample: Sample) -> str:
-    """A hash of everything in a sample."""
-    return hashlib.sha256(json.dumps(asdict(sample), sort_keys=True).encode()).hexdigest()
+    """A hash of everything in a sample that is answered."""
+    fields = asdict(sample)
+    assert fields.pop("scored_from") == 0
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 if __name__ == "__main__":
