@@ -13,6 +13,8 @@ both "no worse" and "worse" are false, and others without a difference. Each pas
   (score test; t test for haystacks and graded scores) has 80 %;
 - textbook: its false no worse, its false worse.
 
+A row ends before `--datasets` where both false verdicts are already shown to be below 3 % (exact
+bound, 99.9 %, looked at once, after `--first` data sets); column n says how many it took.
 Right/wrong data sets with the same counts are compared once. Prints a Markdown table.
 """
 
@@ -28,13 +30,16 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from situations import Floats, Layout, Situation, situations
 
 from evalkit.stats import MACRO, ArmScores, Options, Row, compare, paired_difference
+from evalkit.stats.trinomial import clopper_pearson
 
 BATCH = 500
+GOAL = 0.03
 COLUMNS = (
-    *("situation", "margin", "no worse", "worse", "coverage", "width", "× score"),
+    *("situation", "n", "margin", "no worse", "worse", "coverage", "width", "× score"),
     *("power", "textbook: no worse", "worse"),
 )
 
@@ -163,11 +168,16 @@ def evaluate(situation: Situation, args: argparse.Namespace) -> list[str]:
                 low, high = found.textbook
                 ratio = width / (found.score[1] - found.score[0])
                 older.append((ratio, low > truth, high < truth))
+        if len(rows) == args.first:
+            false = np.array(rows)[:, :2].astype(bool)
+            if all(shown_below(GOAL, column) for column in false.T):
+                break
     no_worse, worse, covered, width = np.mean(rows, axis=0)
     ratio, text_no_worse, text_worse = np.mean(older, axis=0)
     power = power_of(situation, rng, args.power) if situation.equal is not None else "–"
     return [
         situation.name,
+        f"{len(rows):,}",
         f"{situation.margin:.3g}",
         *(f"{100 * value:.2f}" for value in (no_worse, worse)),
         f"{100 * covered:.1f}",
@@ -176,6 +186,11 @@ def evaluate(situation: Situation, args: argparse.Namespace) -> list[str]:
         power,
         *(f"{100 * value:.1f}" for value in (text_no_worse, text_worse)),
     ]
+
+
+def shown_below(rate: float, false: NDArray[np.bool_]) -> bool:
+    """Whether the share of false verdicts is below `rate`, with 99.9 % confidence."""
+    return clopper_pearson(int(false.sum()), len(false), 0.002)[1] < rate
 
 
 def power_of(situation: Situation, rng: np.random.Generator, sets: int) -> str:
@@ -198,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--datasets", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=2000, help="then rows far from 3 %% end")
     parser.add_argument("--power", type=int, default=500, help="data sets without a difference")
     parser.add_argument("--textbook", type=int, default=1000, help="data sets that it sees")
     parser.add_argument("--only", default="", help="situations whose name holds this")
