@@ -120,7 +120,7 @@ def test_false_verdicts_in_a_quick_version_of_the_coverage_table(rows: str):
     cells = [line.split(" | ") for line in lines if line.startswith("|") and rows in line]
     assert cells
     # four standard errors of 2.5 % in 300 data sets are 3.6 points: many cells are looked at
-    for name, _margin, no_worse, worse, *_rest in cells:
+    for name, _n, _margin, no_worse, worse, *_rest in cells:
         assert float(no_worse) < 6.1, name
         assert float(worse) < 6.1, name
 
