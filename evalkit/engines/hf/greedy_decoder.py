@@ -100,8 +100,7 @@ class GreedyDecoder:
     @torch.inference_mode()
     def prefill(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> Prefill:
         """Read the prompts; one that cannot run is a problem of its own, not a crash."""
-        problems = [self._problem(prompt) for prompt in batch]
-        good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
+        problems, good = self._readable(batch)
         ids, mask = self._padded(good)
         cache = new_cache(self.model)
         _set_phase(applied, "prefill")
@@ -115,14 +114,21 @@ class GreedyDecoder:
 
     def read(self, batch: Sequence[Prompt], applied: AppliedSchedule | None) -> list[Answer]:
         """What the model says of texts that are only read (`Sample.scored_from`)."""
-        problems = [self._problem(prompt) for prompt in batch]
-        good = [prompt for prompt, problem in zip(batch, problems, strict=True) if not problem]
+        problems, good = self._readable(batch)
         if not good:
             return _in_order(problems, [])
-        texts = read_texts(self.model, good, self._padded(good), applied, self.prefill_chunk)
+        ids, mask = self._padded(good)
+        texts = read_texts(
+            self.model, good, (ids, mask), _positions(mask), applied, self.prefill_chunk
+        )
         failed = Answer("", "error", 0, NOT_FINITE)
         said = (failed if one is None else Answer(one.text(), "stop", 0) for one in texts)
         return _in_order(problems, said)
+
+    def _readable(self, batch: Sequence[Prompt]) -> tuple[list[str | None], list[Prompt]]:
+        """Why each prompt cannot run, None where it can; and those that can."""
+        problems = [self._problem(prompt) for prompt in batch]
+        return problems, [p for p, problem in zip(batch, problems, strict=True) if not problem]
 
     def _problem(self, prompt: Prompt) -> str | None:
         need = len(prompt.token_ids) + prompt.max_new_tokens

@@ -33,6 +33,7 @@ def read_texts(
     model: PreTrainedModel,
     batch: Sequence[Prompt],
     padded: tuple[Tensor, Tensor],
+    positions: Tensor,
     applied: AppliedSchedule | None,
     chunk: int,
 ) -> list[Likelihood | None]:
@@ -45,6 +46,7 @@ def read_texts(
         model: a causal language model.
         batch: texts (`Sample.scored_from`).
         padded: their left-padded ids and mask [B, S].
+        positions: of their tokens [B, S].
         applied: the schedule in force.
         chunk: tokens per forward at most.
 
@@ -52,7 +54,6 @@ def read_texts(
         one for each, in order; None where a logit is not finite.
     """
     ids, mask = padded
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
     rows = [_Row(ids[i], ids.shape[1] - len(p.token_ids), p) for i, p in enumerate(batch)]
     first = torch.tensor([p.sample.scored_from for p in batch], device=ids.device)
     decoded = positions >= first.unsqueeze(1)
