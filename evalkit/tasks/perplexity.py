@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,8 @@ from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
 from evalkit.core.types import PERPLEXITY, Renderer, Sample
 from evalkit.data.essays import essays
+from evalkit.data.records import read_lines, refuse
+from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.base import TaskKind
 
 Positive = Annotated[int, Field(gt=0)]
@@ -138,27 +139,21 @@ def _read(path: Path, count: int) -> tuple[str, ...]:
         EvalkitError: it cannot be read, or there are too few.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".jsonl":
+            return _parts(" ".join(path.read_text(encoding="utf-8").split()), count)
+        with path.open("rb") as stream:
+            rows, problems = read_lines(stream, str(path), lambda row: row)
     except (OSError, UnicodeDecodeError) as error:
         raise EvalkitError(f"{path}: cannot be read as documents: {error}") from None
-    if path.suffix != ".jsonl":
-        return _parts(" ".join(text.split()), count)
-    texts = [
-        _field(line, f"{path}:{number}")
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.strip()
-    ]
+    refuse(problems)
+    texts = [_text(row, f"{path}:{number}") for number, row in rows]
     if len(texts) < count:
         raise EvalkitError(f"{path}: {len(texts)} documents, {count} are asked for (documents)")
     return tuple(texts[:count])
 
 
-def _field(line: str, place: str) -> str:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        raise EvalkitError(f"{place}: not JSON") from None
-    text = row.get("text") if isinstance(row, dict) else None
+def _text(row: JsonObject, place: str) -> str:
+    text = row.get("text")
     if not isinstance(text, str) or not text.strip():
         raise EvalkitError(f"{place}: no text in the field text")
     return text
