@@ -122,7 +122,8 @@ def compare_run(
     if not every:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
     excluded = _excluded(run, settings, every)
-    current = current_scores(store, exclude=settings.exclude)
+    whole = current_scores(store, exclude=())
+    current = {name: arm.without(excluded) for name, arm in whole.items()}
     answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
     read = read_cells(run, every)
@@ -131,14 +132,14 @@ def compare_run(
     planned = sum(task.samples for task in tasks) - sum(i in items for i in excluded)
     scores = {name: arm.scores for name, arm in current.items()}
     scored = {name: _columns(rows, items) for name, rows in scores.items() if rows}
+    with_all = {name: _columns(whole[name].scores, items) for name in scored}
     if baseline not in scored and tasks:
         raise EvalkitError(f"{store.path}: the baseline {baseline} has no scores yet")
-    whole = _whole(store, items, scored) if excluded else scored
     options = comparison_options(run, items, settings, baseline)
     first = {baseline: scored[baseline], **scored} if scored else {}
-    part = partial(_part, scored, whole, baseline, options)
+    part = partial(_part, scored, with_all, baseline, options)
     return RunComparison(
-        result=_compared(scored, whole, baseline, options),
+        result=_compared(scored, with_all, baseline, options),
         arms=run.arms,
         tasks=tasks,
         metrics={item.task: item.metric for item in every.values()},
@@ -148,7 +149,7 @@ def compare_run(
         settings=settings,
         options=options,
         scored=scored,
-        whole=whole,
+        whole=with_all,
         summaries=_titled(summaries(first, items, part), excluded),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, paired(scored, baseline) if scored else {}, options)),
@@ -193,14 +194,6 @@ def _excluded(
             "compare.exclude: the arms of this run stopped on all samples drawn: leave it out"
         )
     return excluded
-
-
-def _whole(
-    store: RunStore, items: Mapping[str, ItemRow], scored: Mapping[str, ArmScores]
-) -> dict[str, ArmScores]:
-    """The same arms with the samples left out by hand."""
-    every = current_scores(store, exclude=())
-    return {name: _columns(every[name].scores, items) for name in scored}
 
 
 def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:

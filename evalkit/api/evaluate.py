@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import compare_run, write_json
 from evalkit.api.result import Comparison
-from evalkit.config.run import RunConfig
+from evalkit.config.run import CompareConfig, RunConfig
 from evalkit.core.console import open_console
 from evalkit.core.errors import EvalkitError
 from evalkit.core.progress import open_counter
@@ -138,9 +138,11 @@ def carry_out(
     return refused
 
 
-def compared(store: RunStore) -> Comparison:
-    """Compare the arms of a run, and write compare.json and report.md."""
-    comparison = compare_run(store)
+def compared(
+    store: RunStore, baseline: str | None = None, settings: CompareConfig | None = None
+) -> Comparison:
+    """Compare the arms of a run as `compare_run` does, and write compare.json and report.md."""
+    comparison = compare_run(store, baseline, settings)
     write_json(store, comparison)
     markdown.write(store, comparison)
     return Comparison(store.path, comparison)

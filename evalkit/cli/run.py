@@ -180,13 +180,12 @@ def _compare(
     store: RunStore, baseline: str | None, console: Console, changes: Sequence[str] = ()
 ) -> list[str]:
     """Write and print the comparison; the arms that have not one usable answer."""
-    from evalkit.analysis.compare import compare_run, settings_of, write_json
-    from evalkit.report import markdown, terminal
+    from evalkit.analysis.compare import settings_of
+    from evalkit.api.evaluate import compared
+    from evalkit.report import terminal
     from evalkit.report.plots import heatmap_sheet
 
-    comparison = compare_run(store, baseline, settings_of(store, changes))
-    write_json(store, comparison)
-    markdown.write(store, comparison)
+    comparison = compared(store, baseline, settings_of(store, changes)).details
     terminal.show(comparison, console)
     names = [arm.name for arm in comparison.arms]
     for path in heatmap_sheet.write(store, names, comparison.result.baseline):

@@ -36,6 +36,14 @@ class CurrentScores:
     scores: Mapping[str, ScoreRow]
     counts: Counter[str] = field(default_factory=Counter)
 
+    def without(self, excluded: Collection[str]) -> CurrentScores:
+        """The same without some samples; the counts stay those of all."""
+        if not excluded:
+            return self
+        answers = {i: row for i, row in self.answers.items() if i not in excluded}
+        scores = {i: row for i, row in self.scores.items() if i not in excluded}
+        return CurrentScores(answers, scores, self.counts)
+
 
 NOTES = {
     "again": "answers scored again, because answer, gold or rule changed since they were scored"
@@ -69,9 +77,7 @@ def current_scores(
         exclude = [str(i) for i in as_list(run.section("compare").get("exclude"))]
     excluded = set(excluded_ids(exclude, items))
     chosen = [arm for arm in run.arms if names is None or arm.name in names]
-    return {
-        arm.name: _without(_current(store, run, arm, items, scoring), excluded) for arm in chosen
-    }
+    return {arm.name: _current(store, run, arm, items, scoring).without(excluded) for arm in chosen}
 
 
 def excluded_ids(exclude: Sequence[str], items: Mapping[str, ItemRow]) -> tuple[str, ...]:
@@ -89,14 +95,6 @@ def excluded_ids(exclude: Sequence[str], items: Mapping[str, ItemRow]) -> tuple[
             raise EvalkitError(f"compare.exclude: {name!r} is no sample of this run: {hint}")
         excluded.append(ids[0])
     return tuple(excluded)
-
-
-def _without(current: CurrentScores, excluded: Collection[str]) -> CurrentScores:
-    if not excluded:
-        return current
-    answers = {i: row for i, row in current.answers.items() if i not in excluded}
-    scores = {i: row for i, row in current.scores.items() if i not in excluded}
-    return CurrentScores(answers, scores, current.counts)
 
 
 def _current(
