@@ -45,9 +45,11 @@ def test_a_text_is_cut_into_documents_that_fill_the_length(tmp_path, renderer):
 
 
 def test_lines_are_documents_and_a_short_one_is_read_whole(tmp_path, renderer):
-    lines = "".join(json.dumps({"text": t}) + "\n" for t in ("The sky is blue.", PROSE * 9))
+    short = "The sky\u2028is blue."  # a line separator that JSON leaves as it is
+    texts = (short, PROSE * 9)
+    lines = "".join(json.dumps({"text": t}, ensure_ascii=False) + "\n" for t in texts)
     (task,) = tasks(tmp_path, lines, "docs.jsonl")
-    assert task.sample(0, renderer).text == "The sky is blue."
+    assert task.sample(0, renderer).text == short
     assert task.sample(1, renderer).text in PROSE * 9
 
 
