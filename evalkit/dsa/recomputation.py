@@ -78,18 +78,18 @@ def checkpoints_followed(
         ScheduleError: something else checkpoints layers; what it runs again is not seen.
     """
 
-    def run(following: Checkpoint, function: Callable[..., object], *args: object) -> object:
-        return following(CheckpointedCall(function, recording, replaying), *args)
+    def run(keeping: Checkpoint, layer: Callable[..., object], *args: object) -> object:
+        return keeping(CheckpointedCall(layer, recording, replaying), *args)
 
     with ExitStack() as stack:
         for module in root.modules():
-            own: Checkpoint | None = vars(module).get(_FUNCTION)
-            unseen = own is None and getattr(module, "gradient_checkpointing", False)
+            function: Checkpoint | None = vars(module).get(_FUNCTION)
+            unseen = function is None and getattr(module, "gradient_checkpointing", False)
             if unseen or _WRAPPED in module._modules:
                 raise ScheduleError(UNSEEN)
-            if own is not None:
-                setattr(module, _FUNCTION, partial(run, own))
-                stack.callback(setattr, module, _FUNCTION, own)
+            if function is not None:
+                setattr(module, _FUNCTION, partial(run, function))
+                stack.callback(setattr, module, _FUNCTION, function)
         yield
 
 
@@ -143,16 +143,16 @@ def running_checkpoints() -> list[RunningCheckpoint]:
     Raises:
         ScheduleError: this version of torch keeps something else than was read.
     """
-    found: list[RunningCheckpoint] = []
+    running: list[RunningCheckpoint] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        running = _checkpoint_of(frame)
-        if running is not None:
-            if not callable(getattr(running.kept, running.name, None)):
+        checkpointing = _checkpoint_of(frame)
+        if checkpointing is not None:
+            if not callable(getattr(checkpointing.kept, checkpointing.name, None)):
                 raise ScheduleError(UNSEEN)
-            found.append(running)
+            running.append(checkpointing)
         frame = frame.f_back
-    return found
+    return running
 
 
 def _checkpoint_of(frame: FrameType) -> RunningCheckpoint | None:
