@@ -21,6 +21,7 @@ from evalkit.engines.openai.api_keys import read_key
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from evalkit.run.store import RunStore
 
+_UNSEEN = "what environment variables told the server: start all arms with the same"
 _SIGNS = {True: "+", False: "-", None: "?"}
 
 
@@ -100,6 +101,7 @@ def _server_lines(info: ServerInfo) -> Iterator[str]:
     yield f"overrides  {'not told' if told['overrides'] is None else told['overrides']}"
     for name, value in as_object(told["settings"]).items():
         yield f"           {name} = {value}"
+    yield f"not seen   {_UNSEEN}"
 
 
 def _check_lines(check: ArmCheck) -> Iterator[str]:
@@ -108,6 +110,8 @@ def _check_lines(check: ArmCheck) -> Iterator[str]:
         yield f"{mark} {finding.what:<10} {finding.text}{' (proof)' if finding.proof else ''}"
     if check.launch:
         yield f"launch     {check.launch}"
+    if check.servers:
+        yield f"not seen   {_UNSEEN}"
     yield f"verdict    {check.verdict}: {check.reason}"
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from evalkit.config.server import check_extra_body
 from evalkit.core.recipe import Strict
 
 
@@ -52,6 +53,11 @@ class BenchConfig(Strict):
     max_drift: float = Field(default=0.02, ge=0)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     resamples: int = Field(default=2000, ge=100)
+
+    @model_validator(mode="after")
+    def _body(self) -> BenchConfig:
+        check_extra_body(self.extra_body)
+        return self
 
     @model_validator(mode="after")
     def _text(self) -> BenchConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -17,6 +18,23 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TWO_WORDS = re.compile(r"--?[\w-]+\s")
 CUSTOM = "custom"
 
+_NOT_IN_BODY = {
+    **dict.fromkeys(("n", "best_of", "use_beam_search"), "every sample has one answer"),
+    **dict.fromkeys(("echo", "suffix"), "the answer would hold more than was generated"),
+    **dict.fromkeys(
+        ("messages", "prompt", "prompt_embeds", "input_ids", "truncate_prompt_tokens"),
+        "prompts are the sample's",
+    ),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens"), "the token budget is the sample's or the load's"
+    ),
+    **dict.fromkeys(("stream", "stream_options"), "say engine.stream"),
+    **dict.fromkeys(("model", "models"), "say served_model"),
+    **dict.fromkeys(("continue_final_message", "add_generation_prompt"), "say engine.chat_prefix"),
+    "temperature": "say engine.temperature",
+}
+"""Fields of a request that are not free, and why."""
+
 
 class OpenAIServerConfig(Strict):
     """Servers with an OpenAI-compatible API: SGLang, vLLM, `transformers serve` and others.
@@ -29,7 +47,8 @@ class OpenAIServerConfig(Strict):
         stream: take answers piece by piece; a dead server is noticed sooner.
         served_model: name that the servers know; default: the only one they list.
         temperature: 0 is greedy.
-        extra_body: further fields of every request, as the server knows them.
+        extra_body: further fields of every request, as the server knows them; not those that say
+            what is asked, and how many answers there are.
         chat_prefix: how ``chat`` begins the assistant's turn: ``continue`` sends an unfinished
             message (SGLang, vLLM), ``user`` appends it to the user's turn.
         turn_samples: samples that one arm answers before the next arm has its turn.
@@ -70,6 +89,7 @@ class OpenAIServerConfig(Strict):
     @model_validator(mode="after")
     def _places(self) -> OpenAIServerConfig:
         check_urls(self.urls)
+        check_extra_body(self.extra_body)
         if self.api_key_env is not None and self.api_key_file is not None:
             raise ValueError("give api_key_env or api_key_file, not both")
         if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
@@ -158,3 +178,10 @@ def check_urls(urls: tuple[str, ...]) -> None:
             # Before an @ may stand a password.
             shown = "a URL with an @" if "@" in url else str(hide(url))
             raise ValueError(f"{shown} is not an address: write http://host:port")
+
+
+def check_extra_body(fields: Mapping[str, JsonValue]) -> None:
+    """Raise `ValueError` for fields that would part samples from their answers."""
+    for name in fields:
+        if name in _NOT_IN_BODY:
+            raise ValueError(f"extra_body: {name} is not yours to set: {_NOT_IN_BODY[name]}")

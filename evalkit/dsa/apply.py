@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
@@ -21,7 +21,15 @@ from torch import Tensor, nn
 from evalkit.dsa.call import IndexerCall, read_call
 from evalkit.dsa.families.sites import IndexerSites, adapter_of, indexer_sites, topk_of
 from evalkit.dsa.overrides import override_forward, swap_indexer
-from evalkit.dsa.recomputation import ENABLE, Read, checkpoints_followed, may_run_again
+from evalkit.dsa.recomputation import (
+    ENABLE,
+    UNSEEN,
+    Read,
+    RunningCheckpoint,
+    checkpoints_followed,
+    may_run_again,
+    running_checkpoints,
+)
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 from evalkit.dsa.sparse_attention import selected_keys_gathered
@@ -32,7 +40,11 @@ _ENTER = threading.Lock()
 Observer = Callable[[int, IndexerCall, Tensor | None], None]
 Forward = Callable[..., Tensor]
 Block = Callable[[], AbstractContextManager[None]]
+Again = Callable[[], "AbstractContextManager[AppliedSchedule]"]
 Run = Callable[[tuple[object, ...], Mapping[str, object]], Tensor]
+
+
+_OF_A_FORWARD = ("phase", "decode_rows", "given", "calls", "_observe")
 
 
 class ScheduleInUseError(RuntimeError):
@@ -60,6 +72,7 @@ class AppliedSchedule:
         observe: Observer | None,
         chunked: bool,
         gathering: Block,
+        again: Again,
     ) -> None:
         self.schedule = schedule
         self.phase: Phase | None = None
@@ -80,6 +93,9 @@ class AppliedSchedule:
         self._forwards: list[Forward | None] = []
         self._recorded: Read | None = None
         self._until_end = ExitStack()
+        self._again = again
+        self._around = _running()  # they enter the block again themselves
+        self._followed: list[object] | None = None
 
     # -- one forward ----------------------------------------------------------------------------
 
@@ -92,9 +108,35 @@ class AppliedSchedule:
         self._carrier.clear()
         self._carrier.update(self.given)
         self._until_end.close()
+        self._follow_by_hand()
         if torch.is_grad_enabled() and self._may_run_again():
             following = checkpoints_followed(self._sites.root, self._recording, self._replaying)
             self._until_end.enter_context(following)
+
+    def _follow_by_hand(self) -> None:
+        """Let checkpoints around the forward that begins run under the schedule again."""
+        then = partial(self._as_now, self.phase, self.decode_rows, dict(self.given))
+        running = _running()
+        for checkpoint in running:
+            if checkpoint.kept not in [around.kept for around in self._around]:
+                checkpoint.under(then, self)
+        keeps = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        self._followed = [checkpoint.kept for checkpoint in running] if keeps else None
+
+    @contextmanager
+    def _as_now(
+        self, phase: Phase | None, decode_rows: Tensor | None, given: dict[int, Tensor]
+    ) -> Iterator[None]:
+        """The schedule once more, as it is now, while the block lasts and after it."""
+        lasts = getattr(self._sites.root, _MARK, None) is self
+        with nullcontext(self) if lasts else self._again() as applied:
+            held = {name: getattr(applied, name) for name in _OF_A_FORWARD}
+            values = (phase, decode_rows, given, Counter[int](), None)
+            vars(applied).update(zip(_OF_A_FORWARD, values, strict=True))
+            try:
+                yield
+            finally:
+                vars(applied).update(held)
 
     def _may_run_again(self) -> bool:
         root = self._sites.root  # under a compiler, single layers are not asked
@@ -103,7 +145,7 @@ class AppliedSchedule:
     def _end(self, *_: object) -> None:
         if self._thread not in (None, threading.get_ident()):
             return  # the end of a forward that `_begin` refused, beside the one that goes on
-        self._thread = None
+        self._thread = self._followed = None
         self._carrier.clear()
         self._until_end.close()
 
@@ -143,6 +185,8 @@ class AppliedSchedule:
     ) -> Tensor:
         """Runs instead of the forward of a layer's indexer; None: the layer has no indexer."""
         sites = self._sites
+        if self._followed is not None and self._recorded is None:
+            self._refuse_by_hand(self._followed)
         if self._thread is None:
             raise ScheduleError(
                 f"layer {sites.layout.layer_ids[ordinal]} runs outside a forward of the model: call"
@@ -168,6 +212,10 @@ class AppliedSchedule:
         for source in self._release[ordinal]:
             self._carrier.pop(source, None)
         return result
+
+    def _refuse_by_hand(self, followed: Sequence[object]) -> None:
+        if any(checkpoint.kept not in followed for checkpoint in _running()):
+            raise ScheduleError(UNSEEN)
 
     @torch.no_grad()
     def _select(self, indexer: nn.Module, call: IndexerCall) -> Tensor:
@@ -199,6 +247,13 @@ class AppliedSchedule:
                 " computed in this forward: run the whole model, not single layers"
             )
         return self._carrier[source].to(hidden.device)
+
+
+def _running() -> list[RunningCheckpoint]:
+    """Checkpoints by hand; none where nothing can run again."""
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return []
+    return running_checkpoints()
 
 
 def _releases(schedule: ReuseSchedule) -> list[list[int]]:
@@ -233,7 +288,8 @@ def apply_schedule(
     """Run `model` under `schedule` inside the block; undo exactly at its end, errors included.
 
     Gradients are those of the schedule, also where backward comes after the block and where
-    `model.activation_checkpointing_enable()` makes layers run again (`observe` sees them once).
+    `model.activation_checkpointing_enable()`, or `torch.utils.checkpoint` around the model, makes
+    layers run again (`observe` sees them once).
 
     Args:
         model: a transformers model of a supported family.
@@ -257,7 +313,8 @@ def apply_schedule(
     gathering: Block = nullcontext
     if sparse and sites.family.sparse:
         gathering = partial(selected_keys_gathered, model, sites, linear_masks=chunked)
-    applied = AppliedSchedule(schedule, sites, observe, chunked, gathering)
+    again = partial(apply_schedule, model, schedule, chunked=chunked, sparse=sparse)
+    applied = AppliedSchedule(schedule, sites, observe, chunked, gathering, again)
     with _ENTER:
         if getattr(sites.root, _MARK, None) is not None:
             raise ScheduleInUseError(

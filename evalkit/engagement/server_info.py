@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -70,7 +71,10 @@ class ServerInfo:
 
 
 class JsonClient:
-    """GET and POST of JSON beside the OpenAI endpoints; None for paths that a server lacks."""
+    """GET and POST of JSON beside the OpenAI endpoints; None for paths that a server lacks.
+
+    Every request has a time for all of it, however slowly its bytes come.
+    """
 
     def __init__(self, url: str, key: Key) -> None:
         address, self._query = split_query(url)
@@ -78,13 +82,30 @@ class JsonClient:
         headers = {"authorization": f"Bearer {key.reveal()}"} if key else {}
         self.url = url
         self._key = key
-        self._client = httpx2.Client(base_url=root, headers=headers, timeout=_SECONDS)
+        self._client = httpx2.AsyncClient(base_url=root, headers=headers, timeout=None)
+        self._runner = asyncio.Runner()
 
     def __enter__(self) -> JsonClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+    def _exchange(
+        self, method: str, path: str, seconds: float, body: JsonObject | None = None
+    ) -> httpx2.Response:
+        """A whole response.
+
+        Raises:
+            httpx2.HTTPError, TimeoutError: there is none.
+        """
+
+        async def exchange() -> httpx2.Response:
+            async with asyncio.timeout(seconds):
+                return await self._client.request(method, self._at(path), json=body)
+
+        return self._runner.run(exchange())
 
     def get(self, path: str) -> JsonValue:
         """JSON of a path; None where the server has no such path, or it is not JSON.
@@ -108,7 +129,9 @@ class JsonClient:
             EvalkitError: the server cannot be reached, or refuses the key.
         """
         try:
-            response = self._client.get(self._at(path))
+            response = self._exchange("GET", path, _SECONDS)
+        except TimeoutError:
+            raise EvalkitError(f"{self.url}: no whole answer within {_SECONDS:.0f} s") from None
         except httpx2.HTTPError as error:
             raise EvalkitError(
                 f"{self.url}: no answer: {self._key.scrub(in_one_line(error))}"
@@ -120,8 +143,8 @@ class JsonClient:
     def post(self, path: str, body: JsonObject, seconds: float) -> JsonValue:
         """JSON answer to a JSON body; None where there is none."""
         try:
-            response = self._client.post(self._at(path), json=dict(body), timeout=seconds)
-        except httpx2.HTTPError:
+            response = self._exchange("POST", path, seconds, dict(body))
+        except (httpx2.HTTPError, TimeoutError):
             return None
         return _parsed(response.text) if response.status_code == 200 else None
 

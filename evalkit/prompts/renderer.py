@@ -10,7 +10,7 @@ from functools import cached_property
 
 from evalkit.config.run import PromptConfig
 from evalkit.core.errors import EvalkitError, in_one_line
-from evalkit.core.reasoning import CLOSE, leaves_open
+from evalkit.core.reasoning import closing_of
 from evalkit.core.types import Prompt, Sample
 from evalkit.data.model_templates import PLACE, model_template
 from evalkit.prompts.token_counter import TokenCounter
@@ -104,7 +104,7 @@ class ChatRenderer:
             text,
             hash_ids(ids),
             self.reasoning_tokens,
-            reasoning_opened=leaves_open(self._turn + turn if chat else turn),
+            reasoning_opened=bool(closing_of(self._turn + turn if chat else turn)),
             reasoning_closed=bool(self._closing(sample)),
             template_arguments=self.template_arguments if chat else {},
         )
@@ -138,7 +138,7 @@ class ChatRenderer:
         """What closes the template's reasoning block before the answer prefix; mostly ""."""
         if not (self.chat and sample.chat and sample.answer_prefix) or self.prefix_in_user_turn:
             return ""
-        if not leaves_open(self._turn + sample.answer_prefix):
+        if not closing_of(self._turn + sample.answer_prefix):
             return ""
         if self.reasoning_tokens:
             raise EvalkitError(
@@ -146,8 +146,7 @@ class ChatRenderer:
                 " of this task begins the answer: set prompts.reasoning_tokens = 0 (the block is"
                 " then closed before the prefix), or leave the task out"
             )
-        # As templates write an empty block: on lines of its own, or in one.
-        return f"\n{CLOSE}\n\n" if self._turn.endswith("\n") else CLOSE
+        return closing_of(self._turn)
 
     @cached_property
     def _turn(self) -> str:

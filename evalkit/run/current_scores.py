@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from evalkit.config.run import ScoringConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.reasoning import CLOSE, OPEN
+from evalkit.core.reasoning import has_reasoning
 from evalkit.core.records import ArmEntry, ItemRow, RunRecord, SampleRow, ScoreRow
 from evalkit.dsa.json_types import as_list
 from evalkit.run.scoring import basis_of, rule_of, score_row, scoring_of
@@ -136,7 +136,7 @@ def _with_reasoning(answers: Iterable[SampleRow], rule: ScoringConfig) -> int:
     """Answers with reasoning that the rule does not score."""
     if rule.reasoning == "keep":
         return 0
-    return sum(OPEN in row.completion or CLOSE in row.completion for row in answers)
+    return sum(has_reasoning(row.completion) for row in answers)
 
 
 def score_notes(arms: Mapping[str, CurrentScores]) -> list[str]:

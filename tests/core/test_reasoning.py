@@ -9,7 +9,15 @@ import torch
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.run import PromptConfig, ScoringConfig
-from evalkit.core.reasoning import is_unclosed, without_reasoning
+from evalkit.core.reasoning import (
+    BLOCKS,
+    answer_start,
+    has_reasoning,
+    is_unclosed,
+    marker_tokens,
+    still_reasons,
+    without_reasoning,
+)
 from evalkit.core.records import ItemRow, SampleRow
 from evalkit.core.types import Prompt, Sample
 from evalkit.engines.hf.config import HfConfig
@@ -46,6 +54,46 @@ def test_unclosed_blocks():
     assert not is_unclosed("<think>a</think>b")
     assert is_unclosed("the prompt opened it", opened=True)
     assert not is_unclosed("the prompt opened it</think>b", opened=True)
+
+
+@pytest.mark.parametrize(("opening", "closing"), BLOCKS)
+def test_every_known_block(opening, closing):
+    thought = f"{opening}maybe 9999{closing}4821"
+    assert without_reasoning(thought) == "4821"
+    assert without_reasoning(f"still thinking 9999{closing} 4821") == " 4821"
+    assert without_reasoning(f"4821 {opening}hm") == "4821 "
+    assert is_unclosed(f"{opening}never ends")
+    assert not is_unclosed(thought, opened=True)
+    assert still_reasons(f"{opening}4821")
+    assert still_reasons("4821", opened=True)
+    assert not still_reasons(thought)
+    assert thought[answer_start(thought) :] == "4821"
+    assert has_reasoning(closing)
+
+
+def test_text_without_markers_is_the_answer():
+    plain = "a <thinking> or [think] b < c > d <|end|> ◁"
+    assert without_reasoning(plain) == plain
+    assert not (is_unclosed(plain) or has_reasoning(plain) or still_reasons(plain))
+    assert answer_start(plain) == 0
+
+
+def test_special_tokens_that_delimit_reasoning_stay_in_the_text(checkpoint):
+    assert marker_tokens(["<s>", "[THINK]", "[/THINK]", ""]) == {"[THINK]", "[/THINK]"}
+    assert marker_tokens(["<s>", "<|end|>", "[THINK]"]) == set()  # no pair
+    harmony = {"<|start|>", "<|end|>", "<|message|>", "<|channel|>"}
+    assert marker_tokens([*harmony, "<|return|>"]) == harmony
+
+    decoder = GreedyDecoder.__new__(GreedyDecoder)
+    decoder.tokenizer = load_tokenizer(checkpoint)
+    markers = ["[THINK]", "[/THINK]"]
+    decoder.tokenizer.add_special_tokens({"additional_special_tokens": [*markers, "<|other|>"]})
+    ids = decoder.tokenizer.encode("[THINK]The sky[/THINK] The sky<|other|>")
+    assert decoder._text(ids) == "[THINK]The sky[/THINK] The sky"
+    plain = GreedyDecoder.__new__(GreedyDecoder)
+    plain.tokenizer = load_tokenizer(checkpoint)
+    ids = plain.tokenizer.encode("The sky")
+    assert plain._text(ids) == plain.tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def test_only_the_answer_is_scored_and_the_raw_text_stays():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import cache
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from evalkit.dsa import ReuseSchedule, ScheduleError, apply_schedule
+from evalkit.dsa import ReuseSchedule, ScheduleError, ScheduleInUseError, apply_schedule
 from evalkit.dsa.families.sites import indexer_sites
 from tests.dsa.tiny import CLASSES, build, output, tokens
 
@@ -165,36 +168,133 @@ def test_checkpoints_by_hand_are_refused():
                 loss_of(model)
 
 
-def test_a_checkpoint_around_the_whole_model_inside_the_block():
-    from torch.utils.checkpoint import checkpoint
+by_hand = pytest.mark.parametrize("reentrant", [True, False])
 
+
+def around(model, reentrant, seed=0, run=loss_of):
+    """A loss, checkpointed whole; reentrant checkpoints need an input with a gradient."""
+    start = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    return checkpoint(lambda x: run(model, seed) + x, start, use_reentrant=reentrant)
+
+
+@by_hand
+@pytest.mark.parametrize("where", ["inside", "after"])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("deepseek_v32", "reuse"), ("deepseek_v32", "lag"), ("deepseek_v4", "both")],
+)
+def test_checkpoints_around_the_whole_model_change_no_gradient(family, kind, where, reentrant):
+    model = trained(family)
+    schedule = schedule_of(model, *SCHEDULES[kind])
+    expected = plain(model, schedule, chunked=True)
+    without = plain(model, schedule_of(model, 1, 0), chunked=True)
+    assert any(not torch.allclose(without[n], g, rtol=1e-3) for n, g in expected.items())
+    seen = []
+    observe = lambda o, *_: seen.append(o)  # noqa: E731
+    with apply_schedule(model, schedule, chunked=True, observe=observe) as applied:
+        loss = around(model, reentrant)
+        if where == "inside":
+            loss.backward()
+    assert_equal(gradients(model, loss if where == "after" else None), expected)
+    assert seen == list(range(len(schedule)))
+    assert sum(applied.calls.values()) == len(schedule.full_layers)
+
+
+@by_hand
+def test_each_checkpoint_runs_again_under_its_own_schedule_and_phase(reentrant):
+    model = build("deepseek_v32").double().train()
+    half = schedule_of(model, "1/2", 0)
+    lag = ReuseSchedule.uniform(half.layer_ids, "1/2", 1)  # in decode only
+    with apply_schedule(model, half):
+        first = around(model, reentrant, 1)
+    with apply_schedule(model, lag) as applied:
+        applied.phase = "decode"
+        second = around(model, reentrant, 2)
+        applied.phase = "prefill"
+    third = around(model, reentrant, 3)
+    ours = gradients(model, first + second + third)
+    with apply_schedule(model, half):
+        loss = loss_of(model, 1)
+    with apply_schedule(model, lag) as applied:
+        applied.phase = "decode"
+        loss = loss + loss_of(model, 2)
+    assert_equal(ours, gradients(model, loss + loss_of(model, 3)))
+
+
+@by_hand
+def test_checkpoints_around_the_block_enter_it_themselves(reentrant):
     model = build("deepseek_v32").double().train()
     schedule = schedule_of(model, "1/2", 0)
+
+    def run(model, seed):
+        with apply_schedule(model, schedule):
+            return loss_of(model, seed)
+
+    loss = around(model, reentrant, run=run)
+    assert_equal(gradients(model, loss), plain(model, schedule))
+
+
+@by_hand
+def test_checkpoints_around_the_model_and_its_layers(reentrant):
+    model = build("deepseek_v32").double().train()
+    schedule = schedule_of(model, "1/2", 1)
     expected = plain(model, schedule)
+    checkpointed(model, reentrant)
     with apply_schedule(model, schedule):
-        checkpoint(loss_of, model, use_reentrant=False).backward()
-    assert_equal(gradients(model), expected)
+        loss = around(
+            model, reentrant, run=lambda m, s: checkpoint(loss_of, m, s, use_reentrant=False)
+        )
+    assert_equal(gradients(model, loss), expected)
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
+@by_hand
+def test_a_checkpoint_leaves_nothing_on_the_model(reentrant):
+    model = build("deepseek_v32").double().train()
+    expected = gradients(model, around(model, reentrant))
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
+    hooks = [(m._forward_pre_hooks.copy(), m._forward_hooks.copy()) for m in model.modules()]
+    with apply_schedule(model, schedule_of(model, "1/2", 0)):
+        loss = around(model, reentrant)
+    gradients(model, loss)
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == before
+    assert [(m._forward_pre_hooks, m._forward_hooks) for m in model.modules()] == hooks
+    assert_equal(gradients(model, around(model, reentrant)), expected)
+    alive = weakref.ref(model)
+    del model, loss, hooks
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_backward_within_another_schedule_is_refused():
+    model = build("deepseek_v32").train()
+    with apply_schedule(model, schedule_of(model, "1/2", 0)):
+        loss = around(model, False)
+    with (
+        apply_schedule(model, schedule_of(model, 1, 0)),
+        pytest.raises(ScheduleInUseError, match="leave that block first"),
+    ):
+        loss.backward()
+
+
+@by_hand
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_checkpoints_by_hand_around_layers_are_refused_inside_the_block(kind, reentrant):
-    from torch.utils.checkpoint import checkpoint
-
+def test_checkpoints_by_hand_around_layers_are_refused(kind, reentrant, training):
     from evalkit.dsa.overrides import override_forward
 
-    model = build("deepseek_v32").train()
+    model = build("deepseek_v32").train(training)
     layer = indexer_sites(model).root.layers[5]
     forward = layer.forward
 
-    def by_hand(hidden, **options):
+    def single(hidden, **options):
         return checkpoint(lambda h: forward(h, **options), hidden, use_reentrant=reentrant)
 
     schedule = schedule_of(model, *SCHEDULES[kind])
-    with override_forward(layer, by_hand), apply_schedule(model, schedule):
-        loss = output(model, tokens(1, LENGTH), use_cache=False).mean()
-        with pytest.raises(ScheduleError, match=r"checkpoint by model\.activation_checkpointing"):
-            loss.backward()
+    with override_forward(layer, single), apply_schedule(model, schedule):
+        with torch.no_grad():
+            output(model, tokens(1, LENGTH), use_cache=False)
+        with pytest.raises(ScheduleError, match=r"use model\.activation_checkpointing_enable"):
+            output(model, tokens(1, LENGTH), use_cache=False)
 
 
 def test_a_forward_that_is_called_past_the_model_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -16,16 +17,18 @@ from evalkit.config.server import OpenAIServerConfig, ServerConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_object
 from evalkit.dsa import ReuseSchedule
+from evalkit.engagement import server_info
 from evalkit.engagement.behavioral_probe import probe_prompts
 from evalkit.engagement.check import check_arm
 from evalkit.engagement.evidence import CheckedArm
 from evalkit.engagement.returned_topk import decode, prove
-from evalkit.engagement.server_info import read_server
+from evalkit.engagement.server_info import JsonClient, read_server
 from evalkit.engines.openai.api_keys import Key
 from evalkit.engines.openai.engine import OpenAIServerEngine
 from tests.checkpoints import paper
 from tests.command import evalkit
 from tests.servers.fake import FakeServer, rule
+from tests.servers.http import Served
 
 LOGS = Path(__file__).parent / "logs"
 C4 = tuple(range(2, 43, 2))
@@ -648,3 +651,41 @@ def test_arms_take_turns_on_their_servers(paper_checkpoint, tmp_path):
         settings = ["--set", "engine.turn_samples=4", "--set", "engine.probe_prompts=0"]
         assert evalkit("run", recipe, "--out", out, *settings) == 0
     assert turns == ["base"] * 4 + ["same"] * 4 + ["base"] * 2 + ["same"] * 2
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+class Dripping(Served):
+    """Sends a byte now and then, for ever: of the head, or of the body."""
+
+    def __init__(self, first: bytes) -> None:
+        super().__init__()
+        self.first = first
+
+    async def handle(self, request, writer):
+        writer.write(self.first)
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "first", [b"HTTP/1.1 200 X\r\ncontent-length: 9999999\r\n\r\n", b"HTTP/1.1 200 X\r\nslow: "]
+)
+def test_a_server_that_drips_is_left(first, monkeypatch, capsys):
+    monkeypatch.setattr(server_info, "_SECONDS", 0.3)
+    with Dripping(first) as server:
+        assert evalkit("check", server.url) == 2
+        said = capsys.readouterr().err
+        assert f"{server.url}: no whole answer within 0 s" in " ".join(said.split())
+        with JsonClient(server.url, Key("")) as client:
+            assert client.post("/generate", {}, 0.2) is None
+
+
+def test_check_says_what_it_does_not_see(capsys):
+    with FakeServer(reports=sglang("{}")) as server:
+        assert evalkit("check", server.url) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not seen what environment variables told the server" in said

@@ -55,6 +55,13 @@ class Case:
     says: str = ""
 
 
+def redirect(status, place="http://127.0.0.1:9/v1/elsewhere"):
+    async def answer(request, body):
+        return web.Response(status=status, headers={"location": place})
+
+    return answer
+
+
 LONG = "This model's maximum context length is 20 tokens"
 CASES = {
     "dropped": Case(Seen(0), dropped),
@@ -70,6 +77,7 @@ CASES = {
     "content_filter": Case(Seen(200, "content_filter"), ended("content_filter"), "content filter"),
     **{name: Case(Seen(200, name), ended(name, None), "tool parser") for name in sorted(TOOLS)},
     "strange": Case(Seen(200, "strange"), ended("strange"), "ended the answer: strange"),
+    **{str(status): Case(Seen(status), redirect(status)) for status in (301, 302, 303, 307, 308)},
     "too long": Case(Seen(400, words=LONG.lower()), error(400, LONG), "over-length: 400"),
     "too large": Case(Seen(413), error(413), "over-length: 413"),
     "too long for 500": Case(Seen(500, words=LONG.lower()), error(500, LONG), "over-length: 500"),
@@ -121,6 +129,25 @@ def test_what_becomes_of_a_reply(ask, name, api, stream):
     else:
         assert (bad.text, bad.finish_reason, asked) == ("", "error", 1)
         assert case.says in bad.error
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_followed_nowhere_and_named(ask, status):
+    asked = []
+
+    async def elsewhere(request, body):
+        asked.append(dict(request.headers))
+        return await answered(request, body, "sound", "stop")
+
+    with Misbehaving(elsewhere) as other:
+        place = f"{other.url}/v1/completions?token=sk-0123456789"
+        with pytest.raises(EvalkitError) as caught:
+            ask(redirect(status, place))
+    said = str(caught.value)
+    assert f"{status}: the server redirects to {other.url}/v1/completions?" in said
+    assert "sk-0123456789" not in said
+    assert "\n" not in said
+    assert asked == []
 
 
 def test_every_rule_has_a_case():

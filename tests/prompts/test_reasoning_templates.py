@@ -8,7 +8,7 @@ import pytest
 
 from evalkit.config.run import PromptConfig
 from evalkit.core.errors import EvalkitError
-from evalkit.core.reasoning import leaves_open
+from evalkit.core.reasoning import BLOCKS, closing_of
 from evalkit.core.records import ItemRow
 from evalkit.core.types import Completion, Sample
 from evalkit.prompts.renderer import ChatRenderer
@@ -104,11 +104,31 @@ def test_templates_that_open_no_block_render_as_before():
 
 
 def test_what_leaves_a_block_open():
-    assert leaves_open("<assistant><think>")
-    assert leaves_open("<think>a</think>b<think>")
-    assert not leaves_open("<think></think>")
-    assert not leaves_open("</think>")
-    assert not leaves_open("")
+    for opening, closing in BLOCKS:
+        assert closing_of(f"<assistant>{opening}") == closing
+        assert closing_of(f"<assistant>{opening}\n") == f"\n{closing}\n\n"
+        assert closing_of(f"{opening}a{closing}b{opening}") == closing
+        assert closing_of(f"{opening}{closing}") == ""
+        assert closing_of(closing) == ""
+    assert closing_of("") == ""
+    assert closing_of("<think>[THINK]") == "[/THINK]"  # what was opened last is closed first
+
+
+@pytest.mark.parametrize(("opening", "closing"), BLOCKS)
+def test_every_known_block_is_closed_before_a_prefix(opening, closing):
+    template = (
+        TURNS + f"{{% if add_generation_prompt %}}<assistant>{{{{ {opening!r} }}}}{{% endif %}}"
+    )
+    begun = renderer(template).render(sample(answer_prefix=" It is"))
+    assert begun.text.endswith(f"<assistant>{opening}{closing} It is")
+    assert renderer(template, reasoning_tokens=9).render(sample()).reasoning_opened is True
+
+
+def test_of_a_block_of_another_form_nothing_is_guessed():
+    template = TURNS + "{% if add_generation_prompt %}<assistant><ponder>{% endif %}"
+    begun = renderer(template).render(sample(answer_prefix=" It is"))
+    assert begun.text.endswith("<assistant><ponder> It is")
+    assert (begun.reasoning_opened, begun.reasoning_closed) == (False, False)
 
 
 # -- arguments -------------------------------------------------------------------------------------

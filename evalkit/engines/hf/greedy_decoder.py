@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from evalkit.core.reasoning import CLOSE, OPEN
+from evalkit.core.reasoning import answer_start, marker_tokens, still_reasons
 from evalkit.core.types import Prompt
 from evalkit.dsa import AppliedSchedule, Phase
 from evalkit.dsa.call import IndexerCache
@@ -191,10 +192,12 @@ class GreedyDecoder:
         if not prompt.reasoning_tokens or len(row) >= prompt.max_new_tokens:
             return True
         text = self._text(row)
-        if CLOSE not in text:
-            return OPEN not in text and not prompt.reasoning_opened
-        answer = text.rpartition(CLOSE)[2]
-        spent = len(self.tokenizer.encode(answer, add_special_tokens=False))
+        if still_reasons(text, opened=prompt.reasoning_opened):
+            return False
+        start = answer_start(text)
+        if not start:
+            return True
+        spent = len(self.tokenizer.encode(text[start:], add_special_tokens=False))
         return spent >= prompt.sample.max_new_tokens
 
     def _result(self, prompt: Prompt, row: list[int], reason: str) -> Answer:
@@ -203,7 +206,17 @@ class GreedyDecoder:
         return Answer(text[: min(cuts)] if cuts else text, reason, len(row))
 
     def _text(self, row: list[int]) -> str:
-        return str(self.tokenizer.decode(row, skip_special_tokens=True))
+        if self._hidden is None:
+            return str(self.tokenizer.decode(row, skip_special_tokens=True))
+        return str(self.tokenizer.decode([i for i in row if i not in self._hidden]))
+
+    @cached_property
+    def _hidden(self) -> frozenset[int] | None:
+        """Special tokens without those that delimit reasoning; None where no such one is."""
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        special = {i: token.content for i, token in added.items() if token.special}
+        markers = marker_tokens(special.values())
+        return frozenset(i for i, text in special.items() if text not in markers) or None
 
     def _padded(self, batch: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """Left-padded ids and mask [B, S] on the model's device."""

@@ -3,6 +3,7 @@
 The engine is the one retry layer. Requests are posted with aiohttp directly: building the OpenAI
 SDK's requests and models costs several times what the exchange does
 (benchmarks/client_overhead.py), and its reader of streams breaks lines at U+2028 inside an answer.
+Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
-from evalkit.core.secrets import learn
+from evalkit.core.secrets import hide, learn
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.engines.openai.api_keys import Key, split_query
+from evalkit.engines.openai.events import DONE, Event, EventReader
 from evalkit.engines.openai.replies import Retry, Seen, failure, retry_after
 from evalkit.engines.openai.reply_body import (
     Reply,
@@ -76,7 +78,7 @@ class Client:
             async with self._exchange("POST", path, seconds, body) as response:
                 if body.get("stream") and response.content_type != "application/json":
                     async for event in _events(response):
-                        read_piece(self._object(event), reply)
+                        read_piece(self._event(event), reply)
                 else:
                     raw = await response.read()
                     reply.arrivals.append(time.perf_counter())
@@ -98,10 +100,14 @@ class Client:
         try:
             async with asyncio.timeout(seconds):
                 pending = self._connected().request(
-                    method, self._url + path, data=data, params=self._query
+                    method,
+                    self._url + path,
+                    data=data,
+                    params=self._query,
+                    allow_redirects=False,  # a POST may become a GET, a key go to another host
                 )
                 async with pending as response:
-                    if response.status >= 400:
+                    if response.status >= 300:
                         raise self._refusal(response, await response.read())
                     yield response
         except aiohttp.ClientConnectionError as error:
@@ -129,22 +135,29 @@ class Client:
     def _object(self, raw: bytes) -> JsonObject:
         """The JSON object of a reply without an error in it."""
         data = parsed(raw)
+        self._raise_inside(data)
+        return data
+
+    def _event(self, event: Event) -> JsonObject:
+        """The JSON object of an event, likewise."""
+        if event.name == "error":
+            self._raise_inside({"error": _error_of(event.data) or "no reason given"})
+        return self._object(event.data)
+
+    def _raise_inside(self, data: JsonObject) -> None:
         inside = error_inside(data)
         if inside is not None:
             status, error = inside
             reason = self._one_line(f"an error in the reply: {message_of(error)}")
             raise failure(Seen(status, words=words_of(error)), reason)
-        return data
 
     def _refusal(self, response: aiohttp.ClientResponse, raw: bytes) -> Exception:
-        """What a reply with an error status means."""
-        answer: JsonValue
-        try:
-            answer = json.loads(raw)
-        except (ValueError, RecursionError):
-            answer = raw.decode(errors="replace")
-        error = answer.get("error", answer) if isinstance(answer, dict) else answer
+        """What a reply with a status of errors or redirects means."""
+        error = _error_of(raw)
         message = message_of(error) or response.reason or "no reason given"
+        if response.status < 400:
+            place = hide(response.headers.get("location", "nowhere"))
+            message = f"the server redirects to {place}: name the address that answers by itself"
         return failure(
             Seen(response.status, words=words_of(error)),
             self._one_line(f"{response.status}: {message}"),
@@ -160,26 +173,27 @@ class Client:
         return self._key.scrub(" ".join(clean(text[:LONGEST_ERROR]).split()))[:300]
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Data of server-sent events, one line each, up to ``[DONE]`` or the end.
-
-    The last line may lack its end.
-    """
-    left = b""
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+    """Server-sent events up to ``[DONE]`` or the end."""
+    reader = EventReader()
     async for piece in response.content.iter_any():
-        *lines, left = (left + piece).split(b"\n")
-        for data in filter(None, map(_data, lines)):
-            if data == b"[DONE]":
+        for event in reader.feed(piece):
+            if event.data == DONE:
                 return
-            yield data
-    if (data := _data(left)) not in (b"", b"[DONE]"):
-        yield data
+            yield event
+    for event in reader.end():
+        if event.data != DONE:
+            yield event
 
 
-def _data(line: bytes) -> bytes:
-    """What a line of a stream holds; an object by itself comes from servers that do not stream."""
-    data = line.removeprefix(b"data:").strip()
-    return data if line.startswith(b"data:") or data.startswith(b"{") else b""
+def _error_of(raw: bytes) -> JsonValue:
+    """The error in a body, which may be JSON or not."""
+    answer: JsonValue
+    try:
+        answer = json.loads(raw)
+    except (ValueError, RecursionError):
+        answer = raw.decode(errors="replace")
+    return answer.get("error", answer) if isinstance(answer, dict) else answer
 
 
 def _proxy(url: str) -> str | None:

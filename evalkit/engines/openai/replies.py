@@ -209,6 +209,12 @@ RULES = (
         says="the server ended the answer",
     ),
     Rule(
+        "3xx",
+        "a redirect: it is not followed, for the key could go to another host",
+        "stop",
+        lambda seen: 300 <= seen.status < 400,
+    ),
+    Rule(
         "413, or 4xx and 5xx (not 401, 402, 403, 429)",
         "refused as too long, in the words of vLLM, SGLang, TensorRT-LLM, llama.cpp or a gateway",
         "error row",

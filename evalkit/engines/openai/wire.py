@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from evalkit.config.server import OpenAIServerConfig
-from evalkit.core.reasoning import CLOSE, OPEN
+from evalkit.core.reasoning import answer_start, still_reasons
 from evalkit.core.types import Completion, Prompt
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_list, as_object
 from evalkit.engines.openai.replies import OVER_LENGTH, SHORT, Refused, Rejected, ending
@@ -148,14 +148,14 @@ class Wire:
         """The answer cut to its own budget where reasoning left it more; `text` as it came else."""
         if not prompt.reasoning_tokens:
             return text, reason
-        if CLOSE not in text and (OPEN in text or prompt.reasoning_opened):
+        if still_reasons(text, opened=prompt.reasoning_opened):
             return text, reason
-        head, tag, answer = text.rpartition(CLOSE)
-        ids = self.tokenizer.encode(answer, add_special_tokens=False)
+        start = answer_start(text)
+        ids = self.tokenizer.encode(text[start:], add_special_tokens=False)
         if len(ids) <= prompt.sample.max_new_tokens:
             return text, reason
         cut = self.tokenizer.decode(ids[: prompt.sample.max_new_tokens])
-        return head + tag + cut, "length"
+        return text[:start] + cut, "length"
 
 
 def _cut(prompt: Prompt, text: str, reason: str) -> tuple[str, str]:
