@@ -216,7 +216,9 @@ class GreedyDecoder:
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         special = {i: token.content for i, token in added.items() if token.special}
         markers = marker_tokens(special.values())
-        return frozenset(i for i, text in special.items() if text not in markers) or None
+        if not markers:
+            return None
+        return frozenset(i for i, text in special.items() if text not in markers)
 
     def _padded(self, batch: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """Left-padded ids and mask [B, S] on the model's device."""
