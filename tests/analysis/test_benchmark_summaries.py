@@ -199,6 +199,7 @@ def test_ruler_and_length_bins_name_arms_over_other_samples():
 
 
 @pytest.mark.shared
+@pytest.mark.slow
 def test_two_published_runs_print_their_suites(tmp_path, capsys):
 
     from rich.console import Console

@@ -299,7 +299,9 @@ def wait_for_answers(run, count, process):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_killed_and_resumed_equals_uninterrupted(recipe, tmp_path, how):
     path = recipe(engine=HF)
     whole, cut = tmp_path / "whole", tmp_path / "cut"

@@ -102,6 +102,7 @@ def test_it_trains_beside_ours_and_is_reported_by_name(acme, tmp_path, checkpoin
     assert any(not (first[name] == other[name]).all() for name in first)
 
 
+@pytest.mark.slow
 def test_layer_by_layer_too(acme, tmp_path, checkpoint):
     recipe, out = write_recipe(tmp_path, checkpoint), tmp_path / "run"
     assert distill("layerwise", recipe, "--out", out, *loss({"kind": "huber"})) == 0
