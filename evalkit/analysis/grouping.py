@@ -18,7 +18,7 @@ class Place:
 
     Attributes:
         family: ``IndexCache``, ``MLI k=1`` …, with ``, distilled`` where its indexers are; None
-            where the schedule is not known.
+            where the schedule is not known, or a selection of its own sets the arm apart.
         retention: full layers among the layers with an indexer; of a uniform pattern 1/n, n its
             step, whatever rounding leaves at the end of the model.
     """
@@ -57,7 +57,7 @@ def by_benchmark(comparison: RunComparison) -> dict[str, Comparison]:
 
 def place(arm: ArmEntry) -> Place:
     """Family and retention of an arm."""
-    if arm.schedule is None:
+    if arm.schedule is None or arm.selection is not None:
         return Place(None, None)
     lag = arm.schedule.lag
     if isinstance(lag, int):

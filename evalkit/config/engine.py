@@ -27,6 +27,7 @@ class EngineKind(Kind[C]):
         turn_samples: how many samples one arm answers before the next has its turn; None: a block.
         prefix_in_user_turn: whether an answer prefix ends the user's turn, instead of beginning the
             assistant's.
+        selects: whether it runs the selection policy of an arm.
         likelihoods: whether it gives the log-probabilities of a text (`Sample.scored_from`).
         check_arms: raises ValueError for arms that do not go with the section.
     """
@@ -37,6 +38,7 @@ class EngineKind(Kind[C]):
     shares_prefill: bool = False
     turn_samples: Callable[[C], int] | None = None
     prefix_in_user_turn: Callable[[C], bool] = lambda _: False
+    selects: bool = False
     likelihoods: bool = False
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 

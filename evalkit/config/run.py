@@ -159,7 +159,15 @@ class RunConfig(Strict):
             name = getattr(self.compare, key)
             if name is not None and name not in names:
                 raise ValueError(f"compare.{key} {name} is not an arm ({', '.join(names)})")
-        ENGINES.of(self.engine).check_arms(self.engine, self.arms)
+        engine = ENGINES.of(self.engine)
+        engine.check_arms(self.engine, self.arms)
+        for arm in self.arms if not engine.selects else ():
+            if arm.selection is not None:
+                able = ", ".join(kind.name for kind in ENGINES.usable() if kind.selects)
+                raise ValueError(
+                    f"arm {arm.name}: the engine {engine.name} has no selection"
+                    f" {arm.selection.text}: use {able}, or leave selection out"
+                )
         for arm in self.arms:
             twin = arm.server.parity_of if arm.server is not None else None
             if twin is not None and (twin not in names or twin == arm.name):

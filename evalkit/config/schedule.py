@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -28,8 +28,11 @@ class ScheduleConfig(Strict):
         offset: `index_skip_topk_offset` beside it; default: the engine's.
         lag: k, or one k per layer.
         lag_phase: where the lag acts.
+        unset: fields that records leave out where they are not set: those of earlier versions stay
+            as they were.
     """
 
+    unset: ClassVar[frozenset[str]] = frozenset({"freq", "offset"})
     retention: str | float | None = None
     pattern: str | None = None
     sources: tuple[int, ...] | None = None
@@ -56,10 +59,9 @@ class ScheduleConfig(Strict):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_unset_frequency(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Records of recipes without a frequency stay as they were before there was one."""
+    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         data: dict[str, object] = handler(self)
-        return {k: v for k, v in data.items() if k not in ("freq", "offset") or v is not None}
+        return {k: v for k, v in data.items() if k not in self.unset or v is not None}
 
     @property
     def frequency_engine(self) -> str | None:

@@ -56,7 +56,7 @@ class Kinds(Registry[K]):
 
     def of(self, section: Strict) -> K:
         """The kind of a section."""
-        return self[dict(section)["kind"]]
+        return self[vars(section)["kind"]]
 
     def section(self) -> ByKind:
         """Annotation of a recipe field that holds a section of any of these kinds."""

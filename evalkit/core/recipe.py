@@ -136,7 +136,7 @@ class ByKind:
         """
         if not isinstance(value, Mapping | Strict):
             raise ValueError("not a section with a kind")
-        kind = dict(value).get("kind")
+        kind = (value if isinstance(value, Mapping) else vars(value)).get("kind")
         if not isinstance(kind, str):
             raise ValueError(f"kind is missing; known: {', '.join(self.kinds)}")
         try:

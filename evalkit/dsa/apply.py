@@ -32,7 +32,9 @@ from evalkit.dsa.recomputation import (
 )
 from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
+from evalkit.dsa.selection import SelectionPolicy
 from evalkit.dsa.sparse_attention import selected_keys_gathered
+from evalkit.dsa.temporal_memory import TemporalMemory
 
 _MARK = "_evalkit_applied_schedule"
 _ENTER = threading.Lock()
@@ -60,7 +62,7 @@ class AppliedSchedule:
             takes a single query row for decode and several for prefill.
         decode_rows: bool [B, S] for a whole forward that contains both: True rows read the decode
             sources, False rows the prefill sources. Overrides `phase` while set.
-        calls: how often each ordinal's indexer ran.
+        calls: how often each ordinal's indexer selected.
         given: selections [B, S, topk] by ordinal that the next forwards begin with: of layers that
             the caller keeps from running in them.
     """
@@ -72,6 +74,7 @@ class AppliedSchedule:
         observe: Observer | None,
         chunked: bool,
         gathering: Block,
+        policy: SelectionPolicy | None,
         again: Again,
     ) -> None:
         self.schedule = schedule
@@ -83,6 +86,9 @@ class AppliedSchedule:
         self._observe = observe
         self._chunked = chunked
         self._gathering = gathering
+        self._policy = policy
+        reuse = None if policy is None else policy.reuse
+        self._memory = None if reuse is None else TemporalMemory(reuse)
         self._carrier: dict[int, Tensor] = {}
         self._thread: int | None = None
         self._sources: Mapping[Phase, tuple[int, ...]] = {
@@ -198,10 +204,12 @@ class AppliedSchedule:
         selection = None
         if forward is not None and indexer is not None:
             if self.schedule.computes[ordinal]:
-                chunked = self._chunked
-                selection = self._select(indexer, call) if chunked else forward(*args, **kwargs)
+                if self._chunked:
+                    selection = self._select(ordinal, indexer, call)
+                else:
+                    selection = forward(*args, **kwargs)
+                    self.calls[ordinal] += 1
                 self._carrier[ordinal] = selection
-                self.calls[ordinal] += 1
             else:
                 self._advance(indexer, call)
         if self._observe is not None:
@@ -218,11 +226,28 @@ class AppliedSchedule:
             raise ScheduleError(UNSEEN)
 
     @torch.no_grad()
-    def _select(self, indexer: nn.Module, call: IndexerCall) -> Tensor:
+    def _select(self, ordinal: int, indexer: nn.Module, call: IndexerCall) -> Tensor:
         """The layer's selection by our scores: memory linear in the length, less time."""
-        selection = select(self._sites.features(indexer, call), topk_of(indexer))
-        # A row with a gap has every visible key; naming key 0 there once more changes nothing.
+        features, topk, ran = self._sites.features(indexer, call), topk_of(indexer), True
+        afresh = partial(select, features, topk, policy=self._policy)
+        if self._memory is None:
+            selection = afresh()
+        else:
+            rows = self._decode_rows(call.hidden)
+            selection, ran = self._memory.select(ordinal, features, topk, rows, afresh)
+        self.calls[ordinal] += ran
+        # A row with a gap has the first key; naming it there once more changes nothing.
         return selection if self._sites.family.sentinel else selection.clamp(min=0)
+
+    def _decode_rows(self, hidden: Tensor) -> Tensor:
+        """Bool [B, S]: the rows of a forward that are decode steps."""
+        if self.decode_rows is not None:
+            return self.decode_rows.to(hidden.device)
+        decode = self._phase_of(hidden) == "decode"
+        return torch.full(hidden.shape[:2], decode, device=hidden.device)
+
+    def _phase_of(self, hidden: Tensor) -> Phase:
+        return self.phase or ("decode" if hidden.shape[1] == 1 else "prefill")
 
     @torch.no_grad()
     def _advance(self, indexer: nn.Module, call: IndexerCall) -> None:
@@ -236,7 +261,7 @@ class AppliedSchedule:
             decode = self._selection(self._sources["decode"][ordinal], ordinal, hidden)
             rows = self.decode_rows.to(hidden.device).unsqueeze(-1)
             return prefill if decode is prefill else torch.where(rows, decode, prefill)
-        phase = self.phase or ("decode" if hidden.shape[1] == 1 else "prefill")
+        phase = self._phase_of(hidden)
         return self._selection(self._sources[phase][ordinal], ordinal, hidden)
 
     def _selection(self, source: int, reader: int, hidden: Tensor) -> Tensor:
@@ -281,6 +306,7 @@ def apply_schedule(
     model: nn.Module,
     schedule: ReuseSchedule,
     *,
+    policy: SelectionPolicy | None = None,
     chunked: bool = False,
     sparse: bool = False,
     observe: Observer | None = None,
@@ -294,6 +320,7 @@ def apply_schedule(
     Args:
         model: a transformers model of a supported family.
         schedule: over the model's indexer-bearing layers.
+        policy: how full layers select; they then do so by `evalkit.dsa.select`. None: as trained.
         chunked: let full layers select by `evalkit.dsa.select` instead of the installed library's
             indexer, which holds a [query, head, key] tensor. The two differ where scores at the
             top-k border are equal to rounding.
@@ -303,18 +330,21 @@ def apply_schedule(
         observe: called per layer as (ordinal, call, own selection or None), before attention.
 
     Raises:
-        UnsupportedModelError: the model's family is not supported.
+        UnsupportedModelError: the model's family is not supported, or a policy has no index scores
+            of it to choose by.
         ScheduleError: wrong number of layers or layer ids, or a full layer where the checkpoint
             has no indexer.
         ScheduleInUseError: nested or concurrent use on one model.
     """
     sites = indexer_sites(model)
     _check_fit(schedule, sites)
+    if policy is not None:
+        _, chunked = sites.features, True
     gathering: Block = nullcontext
     if sparse and sites.family.sparse:
         gathering = partial(selected_keys_gathered, model, sites, linear_masks=chunked)
-    again = partial(apply_schedule, model, schedule, chunked=chunked, sparse=sparse)
-    applied = AppliedSchedule(schedule, sites, observe, chunked, gathering, again)
+    again = partial(apply_schedule, model, schedule, policy=policy, chunked=chunked, sparse=sparse)
+    applied = AppliedSchedule(schedule, sites, observe, chunked, gathering, policy, again)
     with _ENTER:
         if getattr(sites.root, _MARK, None) is not None:
             raise ScheduleInUseError(

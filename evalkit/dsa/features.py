@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -90,3 +90,37 @@ def take_rows(part: Tensor, rows: Tensor) -> Tensor:
     return part.expand(rows.shape[0], *part.shape[1:]).gather(
         1, index.expand(*rows.shape, *part.shape[2:])
     )
+
+
+def at_rows(features: IndexFeatures, rows: Tensor) -> IndexFeatures:
+    """Features of some rows only, [R] or [B, R]; all keys stay."""
+    positions = features.positions if features.positions.dim() == 2 else features.positions[None]
+    return replace(
+        features,
+        query=take_rows(features.query, rows),
+        weight=take_rows(features.weight, rows),
+        positions=take_rows(positions, rows),
+    )
+
+
+def without_padding(features: IndexFeatures) -> tuple[IndexFeatures, Tensor | None]:
+    """Features whose sequences begin at key 0, and by how many keys each was moved [B, 1, 1].
+
+    None where nothing is padded in front.
+    """
+    valid = features.key_valid
+    if valid is None:
+        return features, None
+    pad = (valid.cumsum(1) == 0).sum(1, keepdim=True)
+    if not bool(pad.any()):
+        return features, None
+    length = features.key.shape[1]
+    index = torch.arange(length, device=pad.device) + pad
+    kept, index = index < length, index.clamp(max=length - 1)
+    moved = replace(
+        features,
+        key=features.key.gather(1, index.unsqueeze(-1).expand_as(features.key)),
+        key_valid=valid.gather(1, index) & kept,
+        positions=features.positions - pad,  # below 0 in rows of padding: they see nothing
+    )
+    return moved, pad.unsqueeze(-1)

@@ -22,6 +22,7 @@ class Layout:
         native: the schedule the checkpoint was made with (all full, unless it says otherwise).
         topk: keys that an indexer selects; None where the configuration does not say.
         ratio: tokens per index key.
+        heads: of an indexer; None where the configuration does not say.
     """
 
     model_type: str
@@ -30,6 +31,7 @@ class Layout:
     native: ReuseSchedule
     topk: int | None = None
     ratio: int = 1
+    heads: int | None = None
 
     @property
     def dense_tokens(self) -> int | None:
@@ -50,10 +52,10 @@ def layout(config: JsonObject) -> Layout:
     family = family_of(model_type)
     try:
         layers = family.indexer_layers(text)
-        topk = integer(text, "index_topk")
+        topk, heads = integer(text, "index_topk"), integer(text, "index_n_heads")
     except ScheduleError as error:
         raise ScheduleError(f"{model_type}: {error}") from None
     if not layers.ids:
         raise UnsupportedModelError(f"{model_type}: no layer of this configuration has an indexer")
     native = ReuseSchedule.from_pattern(layers.letters, layers=layers.ids)
-    return Layout(model_type, layers.num_layers, layers.ids, native, topk, layers.ratio)
+    return Layout(model_type, layers.num_layers, layers.ids, native, topk, layers.ratio, heads)

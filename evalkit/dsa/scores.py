@@ -9,13 +9,15 @@ beyond the result does not grow with the square of the length, nor with the head
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from evalkit.dsa.features import IndexFeatures, take_rows
+from evalkit.dsa.features import IndexFeatures, take_rows, without_padding
+from evalkit.dsa.selection import SelectionPolicy
 
 CHUNK_ELEMENTS = 2**22  # elements of one [B, rows, T] block: 16 MiB in fp32
 
@@ -44,26 +46,48 @@ def select(
     topk: int,
     rows: Tensor | None = None,
     *,
+    policy: SelectionPolicy | None = None,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Tensor:
-    """The indexer's selection: top-k keys per row, -1 where fewer keys are visible.
+    """The indexer's selection: top-k keys per row, best first, -1 where fewer can be selected.
 
     Memory is linear in the length: scores of one chunk of rows exist at a time.
+
+    Args:
+        features: from `evalkit.dsa.index_features`.
+        topk: keys per row.
+        rows: as in `index_scores`.
+        policy: whose scores are taken; default: those of `index_scores`.
+        chunk_elements: likewise.
 
     Returns:
         int64 [B, R, min(topk, T)].
     """
     if rows is None:
         rows = torch.arange(features.query.shape[1], device=features.query.device)
-    width = min(topk, features.key.shape[1])
+    width, moved = min(topk, features.key.shape[1]), None
     with torch.no_grad():
+        if policy is not None:
+            features, moved = without_padding(features)
         parts = []
         for chunk in row_chunks(features, rows, chunk_elements):
             seen = _seen_keys(features, chunk)  # later keys cannot be selected: leave them out
-            value, index = _chunk_scores(features, chunk, seen).topk(min(width, seen), dim=-1)
+            if policy is None:
+                scores = _chunk_scores(features, chunk, seen)
+            else:
+                scores = policy.scores(_first_keys(features, seen), chunk)
+            value, index = scores.topk(min(width, seen), dim=-1)
+            index = index if moved is None else index + moved
             index = index.masked_fill(value == float("-inf"), -1)
             parts.append(torch.nn.functional.pad(index, (0, width - index.shape[-1]), value=-1))
     return torch.cat(parts, dim=1)
+
+
+def raw_scores(features: IndexFeatures, keys: Tensor) -> Tensor:
+    """Scores of every row against other keys [B, N, d] than the features' own: fp32 [B, R, N]."""
+    weight = features.weight * features.scale
+    scores: Tensor = _HeadSum.apply(features.query, keys, weight)  # type: ignore[no-untyped-call]
+    return scores
 
 
 def row_chunks(
@@ -78,6 +102,15 @@ def _seen_keys(features: IndexFeatures, rows: Tensor) -> int:
     """How many leading keys the last of these rows may read (at least one, for topk)."""
     last = int(take_rows(_positions(features), rows).max())
     return max(1, min(features.key.shape[1], (last + 1) // features.ratio))
+
+
+def _first_keys(features: IndexFeatures, count: int) -> IndexFeatures:
+    valid = features.key_valid
+    return replace(
+        features,
+        key=features.key[:, :count],
+        key_valid=None if valid is None else valid[:, :count],
+    )
 
 
 def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None) -> Tensor:
@@ -143,10 +176,15 @@ def _by_head(part: Tensor) -> Tensor:
 def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
     """Bool [B or 1, R, T]: which keys a row at each absolute position [B or 1, R] may read."""
     keys = torch.arange(features.key.shape[1], device=positions.device)
-    seen = keys < ((positions + 1) // features.ratio).unsqueeze(-1)
+    seen = keys < keys_seen(features, positions).unsqueeze(-1)
     if features.key_valid is not None:
         seen = seen & features.key_valid[:, None, :]
     return seen
+
+
+def keys_seen(features: IndexFeatures, positions: Tensor) -> Tensor:
+    """How many leading keys a row at each absolute position [B or 1, R] may read."""
+    return (positions + 1) // features.ratio
 
 
 def _positions(features: IndexFeatures) -> Tensor:

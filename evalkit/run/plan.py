@@ -9,12 +9,14 @@ from pathlib import Path
 from evalkit.config.arm import ArmConfig
 from evalkit.config.engine import ENGINES
 from evalkit.config.run import RunConfig
+from evalkit.config.selection import SELECTIONS
 from evalkit.config.server import PLACE_FIELDS
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import model_layout, resolve_model
 from evalkit.core.secrets import hide_fields
-from evalkit.dsa import ReuseSchedule
+from evalkit.dsa import Layout, ReuseSchedule
 from evalkit.dsa.exported_checkpoint import exported_schedule
+from evalkit.dsa.families.registry import family_of
 from evalkit.dsa.indexer_metadata import (
     IndexerFacts,
     IndexerFileError,
@@ -59,10 +61,12 @@ class RunPlan:
 
     @property
     def packages(self) -> dict[str, str]:
-        """Versions of the other packages that the recipe's tasks and engine come from."""
+        """Versions of the other packages that tasks, engine and selections come from."""
         kinds = [TASKS.of(task).name for task in self.config.tasks]
         engine = ENGINES.of(self.config.engine).name
-        return TASKS.packages(kinds) | ENGINES.packages([engine])
+        selections = [SELECTIONS.of(a.selection).name for a in self.config.arms if a.selection]
+        guests = TASKS.packages(kinds) | ENGINES.packages([engine])
+        return guests | SELECTIONS.packages(selections)
 
     @property
     def total(self) -> int:
@@ -94,7 +98,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
     }
     for arm in config.arms:
         _exported(arm, models[arm.name])
-        if not arm.is_native:
+        if not arm.is_native or arm.selection is not None:
             layout = model_layout(models[arm.name])
             if layout is None:
                 raise EvalkitError(
@@ -102,6 +106,7 @@ def plan(config: RunConfig, base_dir: Path, limit: int | None = None) -> RunPlan
                     " cannot act on it"
                 )
             _fits(arm, layout.native)
+            _selects(arm, layout)
     tasks = tuple(build_all(config.tasks, base_dir))
     return RunPlan(config, tasks, models, limit, indexers, base_dir)
 
@@ -169,6 +174,22 @@ def _fits(arm: ArmConfig, native: ReuseSchedule) -> None:
             f"arm {arm.name}: {arm.indexer} was trained for the schedule {trained_for}, not for"
             f" {schedule}; leave the arm's schedule out to take that one"
         )
+
+
+def _selects(arm: ArmConfig, layout: Layout) -> None:
+    """Refuse a selection that the model has no index scores for, or too few keys."""
+    if arm.selection is None:
+        return
+    family = family_of(layout.model_type)
+    if family.adapter is None:
+        why = family.no_features or "transformers has no such model"
+        raise EvalkitError(
+            f"arm {arm.name}: {layout.model_type} cannot select by {arm.selection.text}, it has no"
+            f" index scores here: {why}"
+        )
+    problem = "" if layout.topk is None else arm.selection.problem(layout.topk)
+    if problem:
+        raise EvalkitError(f"arm {arm.name}: selection {arm.selection.text}: {problem}")
 
 
 def _span(layers: tuple[int, ...]) -> str:

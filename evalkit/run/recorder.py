@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import median_high
+
 from evalkit.config.arm import ArmConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_fields
+from evalkit.core.model_info import model_layout
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
 from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
 from evalkit.core.secrets import hide_fields
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.index_cost import index_cost
 from evalkit.dsa.json_types import JsonObject
 from evalkit.run.cells import cells, changed_cells, without_tasks
 from evalkit.run.plan import RunPlan, changes, identity
@@ -97,7 +101,8 @@ class RunRecorder:
                 " layers are too few for it"
             )
         parity_of = None if arm.server is None else arm.server.parity_of
-        entry = entry.described(model, facts, schedule, note, parity_of)
+        selection = None if arm.selection is None else arm.selection.text
+        entry = entry.described(model, facts, schedule, note, parity_of, selection)
         indexers = self._todo.indexers.get(arm.name)
         self._replace(entry if indexers is None else entry.with_indexers(indexers))
 
@@ -116,6 +121,32 @@ class RunRecorder:
         elif before == "not engaged" or (before and str(proof["verdict"]).startswith("unknown")):
             return
         self._replace(entry.with_engagement(proof))
+
+    def note_index_costs(self, arm: ArmConfig, schedule: ReuseSchedule | None) -> None:
+        """What selecting costs an arm, for the middle prompt of every task that it answered.
+
+        Nothing is noted of runs in which every layer selects as it was trained.
+        """
+        if schedule is None or not any(arm.selection for arm in self._todo.config.arms):
+            return
+        layout = model_layout(self._todo.models[arm.name])
+        if layout is None or layout.heads is None:
+            return
+        lengths: dict[str, list[int]] = {}
+        for row in self._store.read_samples(arm.name).values():
+            if row.prompt_tokens is not None and row.prompt_tokens >= layout.ratio:
+                lengths.setdefault(row.task, []).append(row.prompt_tokens)
+        costs = {
+            task: index_cost(
+                arm.selection,
+                schedule,
+                heads=layout.heads,
+                tokens=median_high(counts),
+                ratio=layout.ratio,
+            )
+            for task, counts in lengths.items()
+        }
+        self._replace(self.run.arm(arm.name).with_index_costs(costs))
 
     def note_until_decided(self, record: StoppingRecord | None) -> None:
         """What was decided early; None where everything is answered."""

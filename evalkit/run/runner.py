@@ -125,6 +125,8 @@ def run(
             turns = [_Turn(engine, a, schedules[a.name], renderer, store, on_answer) for a in asked]
             for name in _block(todo, engine, turns, prompts, done):
                 recorder.note_engagement(name, evidence(engine, name))
+        for arm in arms:
+            recorder.note_index_costs(arm, schedules[arm.name])
         recorder.write()
     if stopping is not None:
         recorder.note_until_decided(stopping.record())
@@ -343,7 +345,7 @@ def _answered(store: RunStore, arm: str, call: str = "samples") -> dict[str, str
 def _schedule(engine: Engine, arm: ArmConfig) -> ReuseSchedule | None:
     native = engine.native()
     if native is None:
-        if not arm.is_native:
+        if not arm.is_native or arm.selection is not None:
             raise EvalkitError(f"arm {arm.name}: this model has no lightning indexer")
         return None
     return arm.schedule(native)

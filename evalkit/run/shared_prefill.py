@@ -46,7 +46,9 @@ def prefill_groups(
 def _reads_alike(one: ArmConfig, two: ArmConfig, schedules: Schedules) -> bool:
     """Whether two arms differ, and in decode only."""
     first, second = schedules[one.name], schedules[two.name]
-    if first is None or second is None or one.indexer != two.indexer:
+    if first is None or second is None:
+        return False
+    if (one.indexer, one.selection) != (two.indexer, two.selection):
         return False
     alike = first.computes == second.computes
     alike &= first.sources("prefill") == second.sources("prefill")

@@ -9,6 +9,8 @@ from evalkit.core.json_fields import (
     by_name,
     integer,
     integers,
+    number,
+    optional_fields,
     optional_integer,
     optional_parsed,
     optional_text,
@@ -16,6 +18,7 @@ from evalkit.core.json_fields import (
     texts,
 )
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.index_cost import IndexCost
 from evalkit.dsa.indexer_metadata import IndexerFacts
 from evalkit.dsa.json_types import JsonObject, as_list, as_object
 
@@ -111,6 +114,16 @@ class ServerCheck:
         )
 
 
+def _index_cost(data: JsonObject) -> IndexCost:
+    """Raises BadField."""
+    return IndexCost(
+        integer(data, "tokens"),
+        number(data, "prefill"),
+        number(data, "decode"),
+        integer(data, "key_bits"),
+    )
+
+
 def _verdict(data: JsonObject) -> str:
     return optional_text(data, "verdict") or ""
 
@@ -153,6 +166,8 @@ class ArmEntry:
         name: unique in the run.
         model: checkpoint; None where it is not known (imported), or before its turn came.
         schedule: None for a model without indexers, and where it is not known.
+        selection: how its full layers select, in words; None: as the checkpoint was trained.
+        index_costs: what selecting cost, by task; of runs with an arm that has a selection.
         engagement: whether the schedule was in force, in words; ``""`` before any answer.
         check: of its servers, or None.
         imported: where its answers were imported from, or None.
@@ -171,6 +186,8 @@ class ArmEntry:
     name: str
     model: str | None
     schedule: ScheduleFacts | None
+    selection: str | None
+    index_costs: Mapping[str, IndexCost]
     engagement: str
     check: ServerCheck | None
     imported: ImportFacts | None
@@ -192,6 +209,11 @@ class ArmEntry:
             name=text(data, "name"),
             model=optional_text(data, "model"),
             schedule=optional_parsed(data, "schedule", ScheduleFacts.parse),
+            selection=optional_text(data, "selection"),
+            index_costs={
+                task: _index_cost(as_object(cost))
+                for task, cost in optional_fields(data, "index_costs").items()
+            },
             engagement=optional_parsed(data, "engagement", _verdict) or "",
             check=optional_parsed(data, "check", ServerCheck.parse),
             imported=optional_parsed(data, "imported", ImportFacts.parse),
@@ -233,10 +255,11 @@ class ArmEntry:
         schedule: ReuseSchedule | None,
         note: str | None = None,
         parity_of: str | None = None,
+        selection: str | None = None,
     ) -> ArmEntry:
-        """With what the engine tells of the checkpoint (`facts`), and its schedule."""
+        """With what the engine tells of the checkpoint (`facts`), its schedule and selection."""
         described = None if schedule is None else ScheduleFacts.of(schedule).json()
-        extra = {"note": note, "parity_of": parity_of}
+        extra = {"note": note, "parity_of": parity_of, "selection": selection}
         return self._updated(
             {"model": model, **facts, "schedule": described}
             | {key: value for key, value in extra.items() if value is not None}
@@ -251,6 +274,10 @@ class ArmEntry:
                 "indexer_base": facts["indexer_base"],
             }
         )
+
+    def with_index_costs(self, costs: Mapping[str, IndexCost]) -> ArmEntry:
+        """With what selecting cost, by task."""
+        return self._updated({"index_costs": {task: asdict(c) for task, c in costs.items()}})
 
     def with_check(self, check: JsonObject) -> ArmEntry:
         """With the check of its servers."""

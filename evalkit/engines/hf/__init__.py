@@ -18,5 +18,6 @@ KIND = EngineKind(
     open=_open,
     shares_prefill=True,
     throughput=frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"}),
+    selects=True,
     likelihoods=True,
 )

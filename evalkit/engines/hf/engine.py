@@ -65,6 +65,7 @@ class _Ran:
     """What the last answers of an arm were made under, and how often its indexers ran."""
 
     schedule: ReuseSchedule | None
+    selection: str | None = None
     calls: list[int] = field(default_factory=list)
 
     def add(self, calls: Sequence[int]) -> None:
@@ -188,7 +189,7 @@ class HfEngine:
         """Answers of as many batches at a time as there are processes, the same in all of them."""
         loaded, asks, batches = self._ready(), command.asks, command.batches
         step, mine = distributed.processes(), distributed.rank()
-        self._ran = {ask.arm.name: _Ran(ask.schedule) for ask in asks}
+        self._ran = {ask.arm.name: _Ran(ask.schedule, _selection(ask)) for ask in asks}
         try:
             with ExitStack() as stack:
                 indexer = asks[0].arm.indexer  # the arms have it in common
@@ -221,13 +222,13 @@ class HfEngine:
         if any(prompt.sample.scored_from for prompt in batch):  # a batch is of one cell
             return [self._read(loaded, ask, batch) for ask in asks]
         start = time.perf_counter()
-        with self._under(loaded.model, asks[0].schedule) as applied:
+        with self._under(loaded.model, asks[0]) as applied:
             prefill, read = loaded.decoder.prefill(batch, applied), _calls(applied)
         shared, by_arm = (time.perf_counter() - start) / len(asks), []
         for ask in asks:
             start = time.perf_counter()
             mine = prefill if ask is asks[-1] else prefill.copy()
-            with self._under(loaded.model, ask.schedule) as applied:
+            with self._under(loaded.model, ask) as applied:
                 answers, calls = loaded.decoder.answer(mine, applied), _calls(applied)
             completions = _completions(ask, batch, answers, shared + time.perf_counter() - start)
             by_arm.append(
@@ -240,21 +241,22 @@ class HfEngine:
     ) -> tuple[str, list[Completion], list[int]]:
         """As `_answers`, of texts that one arm reads: what is scored is decode from the start."""
         start = time.perf_counter()
-        with self._under(loaded.model, ask.schedule) as applied:
+        with self._under(loaded.model, ask) as applied:
             answers, calls = loaded.decoder.read(batch, applied), _calls(applied)
         completions = _completions(ask, batch, answers, time.perf_counter() - start)
         return ask.arm.name, completions, list(calls)
 
     @contextmanager
-    def _under(
-        self, model: CausalModel, schedule: ReuseSchedule | None
-    ) -> Iterator[AppliedSchedule | None]:
-        """The model under a schedule, if any."""
-        if schedule is None:
+    def _under(self, model: CausalModel, ask: Ask) -> Iterator[AppliedSchedule | None]:
+        """The model under schedule and selection of an arm, if any."""
+        if ask.schedule is None:
             yield None
             return
         chunked, sparse = self.config.indexer == "chunked", self.config.attention == "sparse"
-        with apply_schedule(model, schedule, chunked=chunked, sparse=sparse) as applied:
+        policy = ask.arm.selection
+        with apply_schedule(
+            model, ask.schedule, policy=policy, chunked=chunked, sparse=sparse
+        ) as applied:
             yield applied
 
     def engagement(self) -> dict[str, JsonValue]:
@@ -270,7 +272,8 @@ class HfEngine:
         verdict = "engaged" if called == list(ran.schedule.computes) else "not engaged"
         if not any(called):
             verdict = "unknown: nothing was generated"
-        return {"verdict": verdict, "indexer_calls": list(ran.calls)}
+        proof: dict[str, JsonValue] = {"verdict": verdict, "indexer_calls": list(ran.calls)}
+        return proof if ran.selection is None else {**proof, "selection": ran.selection}
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:
@@ -300,6 +303,11 @@ class HfEngine:
             batch.append(prompt)
         if batch:
             yield batch
+
+
+def _selection(ask: Ask) -> str | None:
+    """The policy by which an arm's full layers select, in words."""
+    return None if ask.arm.selection is None else ask.arm.selection.text
 
 
 def _size(prompt: Prompt) -> int:

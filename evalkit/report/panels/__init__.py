@@ -11,6 +11,7 @@ PANELS = Registry(
     {
         "stopping": "evalkit.report.panels.stopping:PANEL",
         "retention": "evalkit.report.panels.retention:PANEL",
+        "index_cost": "evalkit.report.panels.index_cost:PANEL",
         "tasks": "evalkit.report.panels.tasks:PANEL",
         "ruler": "evalkit.report.panels.ruler:PANEL",
         "benchmarks": "evalkit.report.panels.benchmarks:PANEL",
