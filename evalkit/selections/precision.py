@@ -77,7 +77,8 @@ def rotated(x: Tensor) -> Tensor:
     """Channels [..., d] turned by an orthonormal Hadamard matrix, in blocks of a power of two."""
     channels = x.shape[-1]
     size = channels & -channels
-    turned = x.unflatten(-1, (channels // size, size)) @ _hadamard(size).to(x.device, x.dtype)
+    blocks = x.reshape(*x.shape[:-1], channels // size, size)
+    turned = blocks @ _hadamard(size).to(x.device, x.dtype)
     return turned.flatten(-2)
 
 
@@ -126,7 +127,8 @@ def _blocks(x: Tensor, block: int) -> tuple[Tensor, int]:
     channels = x.shape[-1]
     block = min(block, channels)
     filled = torch.nn.functional.pad(x, (0, -channels % block))
-    return filled.unflatten(-1, (filled.shape[-1] // block, block)), channels
+    count = filled.shape[-1] // block
+    return filled.reshape(*x.shape[:-1], count, block), channels
 
 
 KIND = SelectionKind(config=Precision)
