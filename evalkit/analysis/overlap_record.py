@@ -64,6 +64,7 @@ class ArmOverlap:
     Attributes:
         name: of the arm.
         schedule: as text.
+        selection: of its full layers, in words; None: as trained.
         selection_recall: share of what a layer would select that its source supplies.
         worst_selection_recall: of the worst layer.
         mass_recall: share of the attention that falls on what the source supplies; None where
@@ -77,6 +78,7 @@ class ArmOverlap:
     worst_selection_recall: float
     mass_recall: MeanInterval | None = None
     worst_mass_recall: float | None = None
+    selection: str | None = None
 
     @classmethod
     def parse(cls, data: JsonObject) -> ArmOverlap:
@@ -88,6 +90,7 @@ class ArmOverlap:
             worst_selection_recall=number(data, "worst_selection_recall"),
             mass_recall=optional_parsed(data, "mass_recall", MeanInterval.parse),
             worst_mass_recall=optional_number(data, "worst_mass_recall"),
+            selection=optional_text(data, "selection"),
         )
 
     def json(self) -> JsonObject:
@@ -101,7 +104,7 @@ class ArmOverlap:
         if self.mass_recall is not None:
             data["mass_recall"] = self.mass_recall.json()
             data["worst_mass_recall"] = self.worst_mass_recall
-        return data
+        return data if self.selection is None else {**data, "selection": self.selection}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from evalkit.analysis.overlap_record import (
     MeanInterval,
     OverlapRecord,
 )
+from evalkit.config.selection import Selection
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_text
 from evalkit.core.provenance import model_name
@@ -37,7 +38,7 @@ CONFIDENCE = 0.95
 METRICS = {
     "jaccard": "|A ∩ B| / |A ∪ B| of two layers' selections",
     "selection_recall": "share of what a layer would select that its source supplies, mean over"
-    " the layers that read another one's selection in decode",
+    " the layers that read another one's selection in decode, or all where it selects by a policy",
     "mass_recall": "share of the attention a layer pays that falls on what its source supplies,"
     " same layers",
 }
@@ -146,18 +147,25 @@ def measure(
     chosen = _lengths(documents, lengths, k)
     mass, device = sees_attention(engine.model), engine.model.device
     layers: tuple[int, ...] = ()
-    scans: dict[int, list[Matrices]] = {length: [] for length in chosen}
+    arms = _measured(todo, native)
+    policies = list(dict.fromkeys(arm.selection for arm in arms.values() if arm.selection))
+    scans: dict[int, list[list[Matrices]]] = {length: [] for length in chosen}
     for document in documents:
         if not (fitting := [length for length in chosen if length <= len(document.ids)]):
             continue
         on_document(document.name)
         ids = torch.tensor([document.ids[: max(fitting)]], device=device)
-        layers, matrices = scan(
-            engine.model, ids, fitting, rows=rows, chunk=engine.config.prefill_chunk, mass=mass
+        layers, by_policy = scan(
+            engine.model,
+            ids,
+            fitting,
+            rows=rows,
+            chunk=engine.config.prefill_chunk,
+            mass=mass,
+            policies=policies,
         )
         for length in fitting:
-            scans[length].append(matrices[length])
-    schedules = _schedules(todo, native)
+            scans[length].append([matrices[length] for matrices in by_policy])
     return OverlapRecord(
         model=model_name(model),
         weights_sha256=optional_text(facts, "weights_sha256"),
@@ -167,9 +175,9 @@ def measure(
         metrics=METRICS if mass else {n: t for n, t in METRICS.items() if n != "mass_recall"},
         layers=tuple(native.layer_ids[ordinal] for ordinal in layers),
         lengths=tuple(
-            _at(length, matrices, layers, schedules) for length, matrices in scans.items()
+            _at(length, matrices, layers, arms, policies) for length, matrices in scans.items()
         ),
-        left_out=tuple(arm.name for arm in todo.config.arms if arm.indexer is not None),
+        left_out=tuple(arm.name for arm in todo.config.arms if arm.name not in arms),
     )
 
 
@@ -199,68 +207,93 @@ def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int)
     return sorted(set(asked))
 
 
-def _schedules(todo: RunPlan, native: ReuseSchedule) -> dict[str, ReuseSchedule]:
-    """Of every arm of the measured checkpoint; distilled indexers select otherwise: left out."""
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """What is measured of an arm."""
+
+    schedule: ReuseSchedule
+    selection: Selection | None
+
+
+def _measured(todo: RunPlan, native: ReuseSchedule) -> dict[str, _Arm]:
+    """Arms of the measured checkpoint that a forward of it as trained says something about.
+
+    Distilled indexers select otherwise, and reuse over time shows in decode alone.
+    """
     model = next(iter(todo.models.values()))
     return {
-        arm.name: arm.schedule(native)
+        arm.name: _Arm(arm.schedule(native), arm.selection)
         for arm in todo.config.arms
         if arm.indexer is None and todo.models[arm.name] == model
+        if arm.selection is None or arm.selection.reuse is None
     }
 
 
 def _at(
     length: int,
-    matrices: Sequence[Matrices],
+    matrices: Sequence[Sequence[Matrices]],
     layers: Sequence[int],
-    schedules: Mapping[str, ReuseSchedule],
+    arms: Mapping[str, _Arm],
+    policies: Sequence[Selection],
 ) -> LengthOverlap:
     """Mean matrices, adjacent layers, and the arms at one length."""
+    trained = [several[0] for several in matrices]
     by_name = {
-        "jaccard": [m.jaccard for m in matrices],
-        "recall": [m.recall for m in matrices],
-        "mass": [m.mass for m in matrices if m.mass is not None],
+        "jaccard": [m.jaccard for m in trained],
+        "recall": [m.recall for m in trained],
+        "mass": [m.mass for m in trained if m.mass is not None],
     }
+    place = {policy: k for k, policy in enumerate(policies, start=1)}
     return LengthOverlap(
         length=length,
-        documents=len(matrices),
-        rows=sum(m.rows for m in matrices),
+        documents=len(trained),
+        rows=sum(m.rows for m in trained),
         adjacent={
             name: estimate([float(matrix.diagonal(1).mean()) for matrix in by_name[name]])
             for name in ("jaccard", "recall")
         },
         arms=tuple(
-            _arm(name, schedule, layers, by_name["recall"], by_name["mass"])
-            for name, schedule in schedules.items()
+            _arm(
+                name,
+                arm,
+                layers,
+                [several[place[arm.selection] if arm.selection else 0] for several in matrices],
+            )
+            for name, arm in arms.items()
         ),
         matrices={name: _rounded(several) for name, several in by_name.items() if several},
     )
 
 
-def _arm(
-    name: str,
-    schedule: ReuseSchedule,
-    layers: Sequence[int],
-    recall: Sequence[torch.Tensor],
-    mass: Sequence[torch.Tensor],
-) -> ArmOverlap:
-    """What an arm's sources supply, from one [layers, layers] matrix per document."""
-    selected, worst_selected = _supplied(recall, layers, schedule)
-    if not mass:
-        return ArmOverlap(name, str(schedule), selected, worst_selected)
-    attended, worst_attended = _supplied(mass, layers, schedule)
-    return ArmOverlap(name, str(schedule), selected, worst_selected, attended, worst_attended)
+def _arm(name: str, arm: _Arm, layers: Sequence[int], matrices: Sequence[Matrices]) -> ArmOverlap:
+    """What an arm's sources supply, from the [layers, layers] matrices of every document."""
+    mass = [m.mass for m in matrices if m.mass is not None]
+    selected, worst_selected = _supplied([m.recall for m in matrices], layers, arm)
+    attended, worst_attended = _supplied(mass, layers, arm) if mass else (None, None)
+    return ArmOverlap(
+        name,
+        str(arm.schedule),
+        selected,
+        worst_selected,
+        attended,
+        worst_attended,
+        None if arm.selection is None else arm.selection.text,
+    )
 
 
 def _supplied(
-    matrices: Sequence[torch.Tensor], layers: Sequence[int], schedule: ReuseSchedule
+    matrices: Sequence[torch.Tensor], layers: Sequence[int], arm: _Arm
 ) -> tuple[MeanInterval, float]:
-    """Mean over the layers that read another one's selection, and the worst layer; 1 without."""
+    """Mean over the layers that read another one's selection, and the worst layer; 1 without.
+
+    Over all layers where the arm selects by a policy.
+    """
     import torch
 
     from evalkit.dsa.overlap_scan import source_values
 
-    values = [source_values(matrix, layers, schedule) for matrix in matrices]
+    own = arm.selection is not None
+    values = [source_values(matrix, layers, arm.schedule, own=own) for matrix in matrices]
     if not values[0].numel():
         return estimate([1.0] * len(values)), 1.0
     worst = float(torch.stack(values).mean(0).min())

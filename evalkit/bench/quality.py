@@ -79,7 +79,7 @@ def _quality(name: str, arm: ArmIdentity, baseline: str, comparison: RunComparis
     entry = next((entry for entry in comparison.arms if entry.name == name), None)
     if entry is None:
         return Quality(note="no such arm in the evaluation")
-    evaluated = entry.schedule_text
+    evaluated = entry.acts_text
     if evaluated != arm.schedule or entry.model != arm.model:
         return Quality(note=f"the evaluated arm of this name is another one ({evaluated})")
     if name == baseline:

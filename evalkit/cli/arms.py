@@ -64,5 +64,4 @@ def rename(
 def _origin(arm: ArmEntry) -> str:
     if arm.imported is not None:
         return f"imported ({arm.imported.format}): {arm.imported.source}"
-    parts = (arm.model, arm.schedule_text, arm.selection)
-    return ", ".join(part for part in parts if part) or "not begun"
+    return ", ".join(part for part in (arm.model, arm.acts_text) if part) or "not begun"

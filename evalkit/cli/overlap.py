@@ -9,6 +9,8 @@ import typer
 
 from evalkit.core.errors import EvalkitError
 
+LEFT_OUT = "distilled indexers, reuse over time and other checkpoints select otherwise"
+
 
 def overlap(
     recipe: Annotated[Path, typer.Argument(help="Recipe (TOML) with engine.kind = hf.")],
@@ -64,7 +66,7 @@ def overlap(
     show_grid(show.adjacent(record), console)
     show_grid(show.arms(record), console)
     for name in record.left_out:
-        console.print(f"· {name}: distilled indexers select otherwise, not measured", style="dim")
+        console.print(f"· {name}: not measured: {LEFT_OUT}", style="dim")
     console.print(f"records: {folder}", style="dim", highlight=False)
 
 

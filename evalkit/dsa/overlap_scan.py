@@ -1,7 +1,8 @@
 """Overlap of all layers' selections on one long text, in chunks: memory linear in the length.
 
 Everything is measured on the checkpoint as it is (its own schedule), so that one forward serves
-every schedule that one may think of: entry [i, j] says what layer i would give layer j.
+every schedule that one may think of: entry [i, j] says what layer i would give layer j. With a
+policy, what layer i would give if it selected by it, against what layer j selects as trained.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from torch import Tensor, nn
 from evalkit.dsa.apply import apply_schedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.call import IndexerCache, IndexerCall
-from evalkit.dsa.families.sites import indexer_sites
-from evalkit.dsa.features import take_rows
+from evalkit.dsa.families.sites import indexer_sites, topk_of
+from evalkit.dsa.features import IndexFeatures, take_rows
 from evalkit.dsa.overlap import jaccard, mass_recall, recall
 from evalkit.dsa.schedule import ReuseSchedule
+from evalkit.dsa.scores import index_scores, select
+from evalkit.dsa.selection import REFERENCE_BITS, SelectionPolicy
 from evalkit.dsa.transformers_model import TransformersModel, cache_argument, new_cache
 
 WINDOW = 8
@@ -33,7 +36,7 @@ class Matrices:
     """Means over rows at one length; n layers with an indexer of their own.
 
     Attributes:
-        jaccard: [n, n], symmetric.
+        jaccard: [n, n]; symmetric without a policy.
         recall: [n, n]: share of what column j selects that row i selects.
         mass: [n, n]: share of the attention that j pays which falls on what i selects; 0 above the
             diagonal (i > j, which no schedule uses). None where attention cannot be seen.
@@ -62,7 +65,8 @@ def scan(
     rows: int = 32,
     chunk: int = 1024,
     mass: bool = True,
-) -> tuple[tuple[int, ...], dict[int, Matrices]]:
+    policies: Sequence[SelectionPolicy] = (),
+) -> tuple[tuple[int, ...], list[dict[int, Matrices]]]:
     """Overlaps at some lengths of one text, from one forward in chunks.
 
     Args:
@@ -72,30 +76,64 @@ def scan(
         rows: query rows per length.
         chunk: tokens per forward; bounds every [row, key] tensor.
         mass: measure attention mass, too.
+        policies: that remember nothing; selecting by them is measured beside.
 
     Returns:
-        ordinals of the layers measured, and matrices by length.
+        ordinals of the layers measured, and matrices by length: as trained, then by each policy.
     """
     wanted = {length: rows_at(length, rows) for length in lengths}
-    sums = _OverlapSums(mass)
-    native = indexer_sites(model).layout.native
-    attention = attention_seen(model, sums.attend) if mass else nullcontext()
-    with attention, apply_schedule(model, native, chunked=True, observe=sums.observe) as applied:
+    sites, probe = indexer_sites(model), _Probe()
+    every = [_OverlapSums(mass), *(_OverlapSums(mass, policy) for policy in policies)]
+
+    def observe(ordinal: int, _: IndexerCall, selection: Tensor | None) -> None:
+        indexer = sites.indexer(ordinal)
+        if indexer is not None and selection is not None:
+            for sums in every:
+                sums.observe(ordinal, selection, probe.features, topk_of(indexer))
+
+    def attend(ordinal: int, q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> None:
+        for sums in every:
+            sums.attend(ordinal, q, k, scale, mask)
+
+    attention = attention_seen(model, attend) if mass else nullcontext()
+    under = apply_schedule(model, sites.layout.native, policy=probe, observe=observe)
+    with attention, under as applied:
         applied.phase = "prefill"
         cache = new_cache(model)
         for start in range(0, max(lengths), chunk):
             end = min(start + chunk, max(lengths))
-            sums.begin(start, end, wanted)
+            for sums in every:
+                sums.begin(start, end, wanted)
             _step(model, ids[:, start:end], start, cache)
-            sums.reduce()
-    return sums.layers, {length: sums.mean(length) for length in lengths}
+            for sums in every:
+                sums.reduce()
+    return every[0].layers, [{n: sums.mean(n) for n in lengths} for sums in every]
+
+
+class _Probe:
+    """Selects as trained, and keeps the features of the last layer that did."""
+
+    reuse = None
+    key_bits = REFERENCE_BITS
+    features: IndexFeatures
+
+    def scores(self, features: IndexFeatures, rows: Tensor) -> Tensor:
+        """Those of the indexer; the last rows of a forward see all of its keys."""
+        self.features = features
+        return index_scores(features, rows)
+
+    def products(self, keys: int, heads: int) -> int:
+        """Every head with every key."""
+        return heads * keys
 
 
 class _OverlapSums:
-    """Sums over rows, chunk by chunk."""
+    """Sums over rows, chunk by chunk, of what layers give: as trained, or by a policy."""
 
-    def __init__(self, mass: bool) -> None:
+    def __init__(self, mass: bool, policy: SelectionPolicy | None = None) -> None:
         self._mass = mass
+        self._policy = policy
+        self._wanted: dict[int, Tensor] = {}
         self._rows: Tensor | None = None
         self._keys = 0
         self._lengths: list[tuple[int, Tensor]] = []
@@ -110,6 +148,7 @@ class _OverlapSums:
         inside = sorted({r for group in wanted.values() for r in group if start <= r < end})
         self._keys = end
         self._selections.clear()
+        self._wanted.clear()
         self._mass_on.clear()
         self._rows = torch.tensor([r - start for r in inside]) if inside else None
         self._lengths = []
@@ -118,10 +157,15 @@ class _OverlapSums:
             if picked:
                 self._lengths.append((length, torch.tensor(picked)))
 
-    def observe(self, ordinal: int, _: IndexerCall, selection: Tensor | None) -> None:
-        """Keep a layer's selection at the rows."""
-        if self._rows is not None and selection is not None:
-            self._selections[ordinal] = selection[:, self._rows.to(selection.device)]
+    def observe(self, ordinal: int, selection: Tensor, features: IndexFeatures, topk: int) -> None:
+        """Keep what a layer selects at the rows, and what it gives."""
+        if self._rows is None:
+            return
+        rows = self._rows.to(selection.device)
+        self._wanted[ordinal] = given = selection[:, rows]
+        if self._policy is not None:
+            given = select(features, topk, rows, policy=self._policy)
+        self._selections[ordinal] = given
 
     def attend(self, ordinal: int, q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> None:
         """Attention mass of a layer on what it and earlier layers selected."""
@@ -149,14 +193,10 @@ class _OverlapSums:
         """Jaccard, recall and mass of every pair of layers at the chunk's rows [3, n, n, rows]."""
         values = torch.zeros(3, len(self.layers), len(self.layers), rows)
         for (a, i), (b, j) in product(enumerate(self.layers), repeat=2):
-            if a < b:
-                one = self._selections[i]
-                two = self._selections[j].to(one.device)
-                values[0, a, b] = values[0, b, a] = jaccard(one, two, self._keys)[0].cpu()
-                values[1, a, b] = recall(one, two, self._keys)[0].cpu()
-                values[1, b, a] = recall(two, one, self._keys)[0].cpu()
-            elif a == b:
-                values[:2, a, a] = 1.0
+            given = self._selections[i]
+            wanted = self._wanted[j].to(given.device)
+            values[0, a, b] = jaccard(given, wanted, self._keys)[0].cpu()
+            values[1, a, b] = recall(given, wanted, self._keys)[0].cpu()
             if (i, j) in self._mass_on:
                 values[2, a, b] = self._mass_on[i, j].cpu()
         return values
@@ -167,16 +207,17 @@ class _OverlapSums:
         return Matrices(both, supplied, mass if self._mass else None, self._counts[length])
 
 
-def source_values(matrix: Tensor, layers: Sequence[int], schedule: ReuseSchedule) -> Tensor:
+def source_values(
+    matrix: Tensor, layers: Sequence[int], schedule: ReuseSchedule, *, own: bool = False
+) -> Tensor:
     """Entry [σ(ℓ), ℓ] of every measured layer that reads another one's selection, in decode.
 
-    Empty where every layer reads its own.
+    Empty where every layer reads its own, unless these count too (`own`).
     """
     place = {ordinal: k for k, ordinal in enumerate(layers)}
     sources = schedule.sources("decode")
-    pairs = [
-        (place[sources[j]], place[j]) for j in layers if sources[j] != j if sources[j] in place
-    ]
+    reads = [(sources[j], j) for j in layers if own or sources[j] != j]
+    pairs = [(place[source], place[j]) for source, j in reads if source in place]
     return torch.stack([matrix[a, b] for a, b in pairs]) if pairs else matrix.new_zeros(0)
 
 

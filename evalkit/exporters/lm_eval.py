@@ -115,7 +115,8 @@ def _results(arm: ScoredArm, tasks: Mapping[str, Cells]) -> JsonObject:
         "evalkit_arm": {
             key: arm.arm.stored.get(key)
             for key in ("name", "schedule", "weights_sha256", "prompts_sha256", "imported")
-        },
+        }
+        | ({} if arm.arm.selection is None else {"selection": arm.arm.selection}),
         "model_source": "evalkit",
         "model_name": arm.name,
         "model_name_sanitized": slug(arm.name),

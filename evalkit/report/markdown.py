@@ -25,7 +25,7 @@ def markdown(comparison: RunComparison) -> str:
     parts += ["", "Schedules:", ""]
     for arm in comparison.arms:
         unknown = "not known (imported)" if arm.imported else "the model has no indexers"
-        text = f"`{printable(arm.schedule_text)}`" if arm.schedule_text else unknown
+        text = f"`{printable(arm.acts_text)}`" if arm.acts_text else unknown
         parts.append(f"- {escape(arm.name)}: {text}")
     parts += ["", f"Signature: `{printable(comparison.result.signature)}`"]
     return "\n".join(parts) + "\n"

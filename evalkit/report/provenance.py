@@ -28,7 +28,7 @@ def _arms(comparison: RunComparison) -> Grid:
                 arm.name,
                 model_name(arm.model) or origin,
                 " ".join(filter(None, (arm.model_type, arm.dtype, arm.device))),
-                arm.schedule_text or "not known",
+                arm.acts_text or "not known",
                 in_force(arm) or "–",
                 _hashes(arm) or "–",
             )

@@ -1,7 +1,7 @@
 """What run directories must agree on to be read as one: every fact that moves a score.
 
-Schedule, weights and distilled indexers are what arms are compared for. All else that changes an
-answer or its score must be equal, or the difference between two arms would not be theirs.
+Schedule, selection, weights and distilled indexers are what arms are compared for. All else that
+changes an answer or its score must be equal, or a difference between arms would not be theirs.
 """
 
 from __future__ import annotations

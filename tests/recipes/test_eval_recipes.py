@@ -1,9 +1,13 @@
 """Every shipped evaluation recipe is read, and its tasks can be built without data or model."""
 
+from fractions import Fraction
+
 import pytest
 
 from evalkit.config.run import RunConfig
+from evalkit.core.model_info import model_layout
 from evalkit.core.recipe import load
+from evalkit.dsa.index_cost import index_cost
 from evalkit.tasks.registry import build_all
 from tests.paths import ROOT
 
@@ -35,3 +39,19 @@ def test_the_presets_are_what_they_say():
         ["tasks.needle_kamradt.lengths.last=200000"],
     )
     assert build_all(changed.tasks, folder)[-1].length == 200_000
+
+
+def test_shortcuts_cost_what_their_names_say():
+    config = load(ROOT / "recipes" / "eval" / "shortcuts.toml", RunConfig)
+    layout = model_layout(str(ROOT / "recipes" / "tiny" / "model"))
+    named = {"FP8 keys and queries": "1/2", "FP4 keys and queries": "1/4", "baseline": "1"}
+    named |= {"IndexCache 1/2, FP8": "1/4", "IndexCache 1/2, HISA 1/2": "1/4"}
+    named |= {"IndexCache 1/2, HISA 1/4": "1/8", "MISA, two stages 1/4": "1/4"}
+    named |= {f"every {n} step": share for n, share in (("2nd", "1/2"), ("4th", "1/4"))}
+    named["every 8th step"] = "1/8"
+    for arm in config.arms:
+        assert arm.selection is None or not arm.selection.problem(layout.topk)
+        schedule = arm.schedule(layout.native)
+        cost = index_cost(arm.selection, schedule, heads=layout.heads, tokens=512).weighted
+        share = Fraction(named.get(arm.name, arm.name.rpartition(" ")[2]))
+        assert cost == pytest.approx(float(share), rel=0.15), arm.name

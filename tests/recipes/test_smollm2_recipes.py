@@ -75,3 +75,16 @@ def test_calibration_text_asks_often_fits_and_speaks_of_other_things_than_the_ex
     assert not {"special", "magic", "number", "code"} & set(wording.split())
     again = list(itertools.islice(documents([words, words[::-1]], Words()), 200))
     assert again == texts
+
+
+def test_shortcuts_are_compared_on_the_same_prompts():
+    cuts, whole = (load(FOLDER / f"{name}.toml", RunConfig) for name in ("shortcuts", "512"))
+    assert (cuts.tasks, cuts.engine, cuts.model) == (whole.tasks, whole.engine, whole.model)
+    policies = [arm.selection for arm in cuts.arms if arm.selection]
+    assert {policy.text.partition(" ")[0] for policy in policies} == {
+        "hisa",
+        "misa",
+        "precision",
+        "temporal",
+    }
+    assert not any(policy.problem(64) for policy in policies)

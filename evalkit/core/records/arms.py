@@ -240,6 +240,12 @@ class ArmEntry:
         return None if self.schedule is None else self.schedule.text
 
     @property
+    def acts_text(self) -> str | None:
+        """The schedule, and the selection where the arm has one; None where they are not known."""
+        parts = (self.schedule_text, self.selection)
+        return "; ".join(part for part in parts if part) or None
+
+    @property
     def probe(self) -> Mapping[str, str]:
         """Continuations of the last check; empty without one."""
         return {} if self.check is None else self.check.probe

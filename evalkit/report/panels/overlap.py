@@ -62,7 +62,8 @@ def arms(overlap: OverlapRecord) -> Grid:
             )
     head = ("arm", "length", "selection recall", "worst layer", "attention mass", "worst layer")
     return Grid(
-        "what the sources supply, mean over layers that read another one's [95 % interval]",
+        "what the sources supply, mean over layers that read another one's or select by a policy"
+        " [95 % interval]",
         head,
         tuple(rows),
         (1, 3, 5),
@@ -72,7 +73,7 @@ def arms(overlap: OverlapRecord) -> Grid:
 def beside_quality(comparison: RunComparison) -> Grid | None:
     """Overlap at the longest length beside the macro difference; None without a common arm.
 
-    An arm counts as the same by name and schedule.
+    An arm counts as the same by name, schedule and selection.
     """
     overlap = comparison.overlap
     if overlap is None:
@@ -85,7 +86,7 @@ def beside_quality(comparison: RunComparison) -> Grid | None:
         supplied, row = measured.get(arm.name), macro.get(arm.name)
         if supplied is None or row is None or row.result is None:
             continue
-        if supplied.schedule != arm.schedule_text:
+        if (supplied.schedule, supplied.selection) != (arm.schedule_text, arm.selection):
             continue
         rows.append(
             (
