@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from datetime import datetime
+
 from evalkit.config.arm import ArmConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import optional_fields
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
-from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
-from evalkit.core.secrets import hide_fields
+from evalkit.core.records import ArmEntry, Invocation, RunRecord, StoppingRecord, TaskEntry
+from evalkit.core.secrets import hide_fields, redact_message
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject
 from evalkit.run.cells import cells, changed_cells, without_tasks
@@ -39,6 +43,14 @@ class RunRecorder:
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
         )
+        self._before_this = self.run.invocations
+        self._clock = time.monotonic()
+        self._this = Invocation(
+            redact_message(todo.command),
+            str(todo.base_dir.resolve()),
+            datetime.now().astimezone().isoformat(timespec="seconds"),
+            0.0,
+        )
         self.write()
         if todo.recipe_text:
             store.write_recipe(todo.recipe_text)
@@ -66,6 +78,8 @@ class RunRecorder:
 
     def write(self) -> None:
         """To the disk."""
+        this = replace(self._this, seconds=round(time.monotonic() - self._clock, 1))
+        self.run = self.run.with_invocations([*self._before_this, this])
         self._store.write_run(self.run)
 
     def describe(
