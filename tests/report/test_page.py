@@ -15,6 +15,7 @@ import pytest
 from evalkit.analysis.compare import compare_run
 from evalkit.core.records import Invocation
 from evalkit.report import html
+from evalkit.report.charts.template import source
 from tests.report.runs import ARMS, SCRIPT, make
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
@@ -159,6 +160,14 @@ def test_a_run_of_one_arm_and_one_task_has_a_page(tmp_path):
     text = html.page(store, compare_run(store))
     assert "there is nothing to compare with it yet" in text
     assert '<section id="tasks">' in text
+
+
+def test_no_label_is_smaller_than_ten_pixels():
+    css = source("report.css")
+    sizes = re.findall(r"font(?:-size)?:[^;]*?([\d.]+)(rem|px|pt|vw)", css)
+    assert len(sizes) > 20
+    assert all(unit in ("rem", "px") for _, unit in sizes)
+    assert min(float(size) * (16 if unit == "rem" else 1) for size, unit in sizes) >= 10
 
 
 # -- in a browser ---------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ async function unpack(id) {
   options("f-task", ["all", ...data.tasks]);
 
   // -- finding -----------------------------------------------------------------------------------
-  const others = (arm) => arm ? [arm] : data.arms.map((_, k) => k).slice(1);
+  const all = data.arms.map((_, k) => k).slice(1);
+  const others = (arm) => arm ? [arm] : all;
   const gap = (row, arm) => row[SCORES][arm] === null || row[SCORES][0] === null
     ? 0 : row[SCORES][arm] - row[SCORES][0];
   const bad = /error|empty|unclosed|length|cut_early/;
@@ -43,11 +44,11 @@ async function unpack(id) {
     flag: (row, arm) => row[FLAGS].some((flag, k) => (!arm || k === arm) && bad.test(flag)),
   };
   const spread = (row, arm) => others(arm).reduce((sum, k) => sum + Math.abs(gap(row, k)), 0);
-  const sorts = {
-    disagreement: (arm) => (a, b) => spread(data.rows[b], arm) - spread(data.rows[a], arm),
-    run: () => () => 0,
-    length: () => (a, b) => data.rows[a][LENGTH] - data.rows[b][LENGTH],
-    depth: () => (a, b) => data.rows[a][DEPTH] - data.rows[b][DEPTH],
+  const sorts = { // what comes first is small
+    disagreement: (row, arm) => -spread(row, arm),
+    run: () => 0,
+    length: (row) => row[LENGTH],
+    depth: (row) => row[DEPTH],
   };
   let listed = [], place = 0, right = 0;
   const value = (id) => at(id).value;
@@ -59,7 +60,9 @@ async function unpack(id) {
       const row = data.rows[k];
       return (task < 0 || row[TASK] === task) && keep(row, arm) && (!hits || hits.has(k));
     });
-    listed.sort((a, b) => sorts[value("f-sort")](arm)(a, b) || a - b);
+    const key = sorts[value("f-sort")];
+    const keys = new Map(listed.map((k) => [k, key(data.rows[k], arm)]));
+    listed.sort((a, b) => keys.get(a) - keys.get(b) || a - b);
     place = 0;
     right = arm;
   }
@@ -126,7 +129,8 @@ async function unpack(id) {
     for (const [from, to] of spots) {
       if (from < done) continue;
       const before = text.slice(done, from);
-      const begin = done + Math.max(before.lastIndexOf("\n"), before.lastIndexOf(". ") + 1, 0);
+      const begin = done + Math.max(
+        before.lastIndexOf("\n"), before.lastIndexOf(". ") + 1, before.length - 300, 0);
       const rest = text.slice(to).search(/[.\n]/);
       const end = rest < 0 ? text.length : Math.min(to + rest + 1, to + 300);
       shown.append(text.slice(done, begin));
@@ -166,7 +170,7 @@ async function unpack(id) {
       const more = node(side, "details");
       node(more, "summary", "", "raw answer, of which the above was scored");
       node(more, "pre", "", raw);
-    }
+    } else if (list.length) node(side, "p", "same", "scored as it was generated");
     if (same.length) node(side, "p", "same", `the same answer: ${same.join(", ")}`);
   }
   function card(row, [question, gold, answers, text, missing]) {
