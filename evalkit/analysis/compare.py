@@ -17,6 +17,7 @@ from evalkit.analysis.perplexity import PerplexityRow, perplexities, read_cells
 from evalkit.config.run import CompareConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.files import write_object
+from evalkit.core.grid import joined
 from evalkit.core.recipe import override
 from evalkit.core.records import (
     ArmEntry,
@@ -199,7 +200,8 @@ def _excluded(
 def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
     """Summaries whose titles say what was left out by hand."""
     return tuple(
-        replace(s, grid=replace(s.grid, title=f"{s.grid.title}{left_out(excluded)}")) for s in every
+        replace(s, grid=replace(s.grid, title=joined((s.grid.title, left_out(excluded)), "")))
+        for s in every
     )
 
 

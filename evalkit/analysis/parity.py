@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from evalkit.core.grid import between, change, joined
 from evalkit.core.records import ArmEntry
 from evalkit.stats import MACRO, ArmScores, Options, Row, compare
 
@@ -30,10 +31,8 @@ def parity_lines(
             continue
         word = "the builds differ" if _differs(row) else "no difference between the builds shown"
         result = row.result
-        yield (
-            f"parity of {name} with {twin}: Δ {result.delta:+.3f}"
-            f" [{result.low:+.3f}, {result.high:+.3f}]: {word}"
-        )
+        measured = (change(result.delta), " ", between(result.low, result.high))
+        yield joined((f"parity of {name} with {twin}: Δ ", *measured, f": {word}"), "")
 
 
 def _differs(row: Row) -> bool:

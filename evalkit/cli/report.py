@@ -12,6 +12,8 @@ from evalkit.core.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.analysis.compare import RunComparison
+    from evalkit.report.sample_browser import Prompts
+    from evalkit.run.store import RunStore
 
 WRITERS = (".md", ".tex", ".csv")
 
@@ -42,6 +44,9 @@ def report(
         typer.Option("--set", help="Setting of the comparison, for example margin=0.02."),
     ] = None,
     plots: Annotated[bool, typer.Option(help="Write plots/*.png and *.svg beside it.")] = True,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page to this machine, every answer whole.")
+    ] = False,
 ) -> None:
     """Write the report: one HTML file that opens without a network, and plots beside it."""
     from evalkit.analysis.compare import compare_run, settings_of
@@ -51,12 +56,16 @@ def report(
         raise EvalkitError(f"--layout {layout}: known is retention")
     if layout and public:
         raise EvalkitError("--public holds the retention table too: leave --layout out")
+    if serve and (layout or public or out):
+        raise EvalkitError("--serve writes nothing: leave --out, --layout and --public out")
     store = open_runs(directories)
     comparison = compare_run(store, baseline, settings_of(store, set_ or ()))
     if isinstance(store, MergedRuns):
         for name, (path, old) in store.renamed.items():
             echo(f"{old} of {path} has other answers or facts: shown as {name}")
-    if layout:
+    if serve:
+        _serve(store, comparison)
+    elif layout:
         _retention(comparison, out or store.path / "retention.md")
     elif public:
         from evalkit.report.public_export import write
@@ -69,11 +78,29 @@ def report(
         from evalkit.report.plots import write as pictures
 
         path = out or store.path / "report.html"
-        html.write(store, comparison, path)
+        html.write(store, comparison, path, _prompts(store))
         echo(f"report: {path}")
         if plots:
             files = pictures.write(store, comparison, path.parent / "plots")
             echo(f"plots: {len(files)} files in {path.parent / 'plots'}")
+
+
+def _prompts(store: RunStore) -> Prompts:
+    from evalkit.run.prompt_texts import RecordedPrompts
+
+    return RecordedPrompts(store.read_run())
+
+
+def _serve(store: RunStore, comparison: RunComparison) -> None:
+    """Answer browsers until Ctrl-C."""
+    from evalkit.report.serve import ReportServer
+
+    server = ReportServer(store, comparison, _prompts(store))
+    echo(f"report: {server.address} (Ctrl-C ends it)")
+    try:
+        server.serve()
+    except KeyboardInterrupt:
+        echo("report: no longer served")
 
 
 def _retention(comparison: RunComparison, path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,7 +73,8 @@ def run(
         store, todo = _without_recipe(model, tasks, arms, samples, url or (), set_ or (), out)
     else:
         store, todo = _with_recipe(recipe, set_ or (), out, limit)
-    _carry_out(store, todo, question if until_decided else None)
+    typed = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    _carry_out(store, replace(todo, command=typed), question if until_decided else None)
 
 
 def _carry_out(store: RunStore, todo: RunPlan, question: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit.core.grid import number
+from evalkit.core.grid import joined, number
 from evalkit.stats import Comparison, Row
 
 NOTE = (
@@ -21,7 +21,8 @@ def has_own(row: Row, base: Row | None) -> bool:
 
 def score(row: Row, base: Row | None) -> str:
     """The score, with its own n where the baseline's cell has another one."""
-    return number(row.score) + (f" (n={row.n})" if has_own(row, base) else "")
+    shown = number(row.score)
+    return joined((shown, f"(n={row.n})")) if has_own(row, base) else shown
 
 
 def beside_baseline(row: Row, base: Row | None) -> str:

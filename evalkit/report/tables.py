@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evalkit.analysis.compare import FLAGS, RunComparison, left_out, methods
 from evalkit.analysis.grouping import in_force
-from evalkit.core.grid import Grid, number
+from evalkit.core.grid import Grid, Share, between, change, joined, number
 from evalkit.core.records import ArmEntry
 from evalkit.dsa.json_types import JsonValue
 from evalkit.report import own_samples
 from evalkit.stats import MACRO, QUESTIONS, Row
+from evalkit.stats.verdict import points
 
 MOST_COLUMNS = 6
 """Tasks side by side at most; more of them are rows."""
@@ -48,10 +49,14 @@ def summary(comparison: RunComparison) -> Grid:
         *(["bound"] if bounds else []),
         *(p_head(comparison), "verdict"),
     )
-    title = (
-        f"{name} of {', '.join(tasks)}; against {comparison.result.baseline},"
-        f" margin {comparison.settings.margin:g}{_methods(comparison)}{_question(comparison)}"
-        f"{left_out(comparison.excluded)}"
+    margin = comparison.settings.margin
+    title = joined(
+        (
+            f"{name} of {', '.join(tasks)}; against {comparison.result.baseline}, margin ",
+            Share(f"{margin:g}", points(margin)),
+            f"{_methods(comparison)}{_question(comparison)}{left_out(comparison.excluded)}",
+        ),
+        "",
     )
     return Grid(title, head, rows, (1, 2, 3, 4, len(head) - 2))
 
@@ -275,7 +280,7 @@ def _find(comparison: RunComparison, arm: str, task: str) -> Row | None:
 
 def _cell(row: Row, base: Row | None) -> str:
     score = own_samples.score(row, base)
-    return score if row.result is None else f"{score} {difference(row)} {interval(row)}"
+    return score if row.result is None else joined((score, difference(row), interval(row)))
 
 
 def p_head(comparison: RunComparison) -> str:
@@ -285,19 +290,19 @@ def p_head(comparison: RunComparison) -> str:
 
 def difference(row: Row) -> str:
     """Signed difference to the baseline."""
-    return "" if row.result is None else f"{row.result.delta:+.3f}"
+    return "" if row.result is None else change(row.result.delta)
 
 
 def interval(row: Row) -> str:
     """[low, high] of the difference."""
-    return "" if row.result is None else f"[{row.result.low:+.3f}, {row.result.high:+.3f}]"
+    return "" if row.result is None else between(row.result.low, row.result.high)
 
 
 def bound(row: Row) -> str:
     """[low, high] that the verdict rests on; = where that is the interval."""
     if row.bound is None:
         return ""
-    return "=" if row.bound_is_interval else f"[{row.bound[0]:+.3f}, {row.bound[1]:+.3f}]"
+    return "=" if row.bound_is_interval else between(*row.bound)
 
 
 def p_value(row: Row) -> str:

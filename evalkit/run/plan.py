@@ -40,6 +40,7 @@ class RunPlan:
         indexers: facts of the distilled indexers, by the name of the arm that has some.
         base_dir: folder of the recipe.
         recipe_text: recipe.toml to be left in the run directory; "" where the user has a recipe.
+        command: what was typed, for the report.
     """
 
     config: RunConfig
@@ -49,6 +50,7 @@ class RunPlan:
     indexers: Mapping[str, IndexerFacts] = field(default_factory=dict)
     base_dir: Path = Path()
     recipe_text: str = ""
+    command: str = "evalkit.evaluate(…)"
 
     def count(self, task: Task) -> int:
         """Samples of a cell that this run answers."""

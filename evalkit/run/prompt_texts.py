@@ -1,13 +1,25 @@
-"""The prompts of a run as text, for whoever must not train on them."""
+"""The prompts of a run as text: for whoever must not train on them, and for whoever reads answers.
+
+Records hold a hash of every prompt, not its text, which may be a megabyte long: it is made again
+from recipe, data and tokenizer, and is shown only where its hash is that of the answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
 
+from evalkit.config.engine import ENGINES
+from evalkit.config.run import RunConfig
+from evalkit.core.errors import EvalkitError
+from evalkit.core.recipe import parse
+from evalkit.core.records import RunRecord
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.plan import RunPlan
-from evalkit.tasks.base import samples
+from evalkit.tasks.base import Task, samples
+from evalkit.tasks.registry import build_all
 
 
 def prompt_texts(todo: RunPlan) -> Iterator[tuple[str, str]]:
@@ -21,3 +33,67 @@ def prompt_texts(todo: RunPlan) -> Iterator[tuple[str, str]]:
         for task in todo.tasks:
             for sample in samples(task, renderer, range(todo.count(task))):
                 yield sample.id, renderer.render(sample).text
+
+
+class RecordedPrompts:
+    """The prompts of a run that was recorded, one by one.
+
+    Attributes:
+        missing: why the last one asked for is not known; empty as long as all were.
+    """
+
+    def __init__(self, run: RunRecord) -> None:
+        self.missing = ""
+        self._run = run
+
+    def text(self, sample_id: str, sha256: str | None) -> str | None:
+        """The prompt of a sample, if its hash is `sha256`; else None."""
+        if sha256 is None:
+            self.missing = "prompts of imported predictions are not recorded"
+            return None
+        try:
+            text = self._text(sample_id, sha256)
+        except EvalkitError as error:
+            self.missing = str(error)
+            return None
+        if text is None:
+            self.missing = (
+                f"that of {sample_id} came out otherwise than when it was asked: data, tokenizer"
+                " or this program changed since"
+            )
+        return text
+
+    def _text(self, sample_id: str, sha256: str) -> str | None:
+        name, _, index = sample_id.rpartition("/")
+        if name not in self._tasks or not index.isdecimal():
+            return None
+        task, (renderer, _) = self._tasks[name], self._setup
+        for sample in samples(task, renderer, [int(index)]):
+            prompt = renderer.render(sample)
+            if sample.id == sample_id and prompt.sha256 == sha256:
+                return prompt.text
+        return None
+
+    @property
+    def _tasks(self) -> Mapping[str, Task]:
+        return self._setup[1]
+
+    @cached_property
+    def _setup(self) -> tuple[ChatRenderer, Mapping[str, Task]]:
+        """The renderer, and the tasks by name.
+
+        Raises:
+            EvalkitError: tokenizer, data or the recipe's folder are not there.
+        """
+        if not self._run.invocations:
+            raise EvalkitError("an earlier version did not record where its recipe lay")
+        config = parse(self._run.recipe, RunConfig, "the recorded recipe")
+        folder = Path(self._run.invocations[-1].folder)
+        model = next((arm.model for arm in self._run.arms if arm.model and not arm.imported), "")
+        if Path(model).is_absolute() and not Path(model).exists():
+            raise EvalkitError("the model, whose tokenizer makes them, is no longer where it was")
+        in_user_turn = ENGINES.of(config.engine).prefix_in_user_turn(config.engine)
+        renderer = ChatRenderer(
+            load_tokenizer(model), config.prompts, prefix_in_user_turn=in_user_turn
+        )
+        return renderer, {task.name: task for task in build_all(config.tasks, folder)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from datetime import datetime
 from statistics import median_high
 
 from evalkit.config.arm import ArmConfig
@@ -10,8 +13,8 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.model_info import model_layout
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
-from evalkit.core.records import ArmEntry, RunRecord, StoppingRecord, TaskEntry
-from evalkit.core.secrets import hide_fields
+from evalkit.core.records import ArmEntry, Invocation, RunRecord, StoppingRecord, TaskEntry
+from evalkit.core.secrets import hide_fields, redact_message
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.index_cost import index_cost
 from evalkit.dsa.json_types import JsonObject
@@ -43,6 +46,14 @@ class RunRecorder:
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
         )
+        self._before_this = self.run.invocations
+        self._clock = time.monotonic()
+        self._this = Invocation(
+            redact_message(todo.command),
+            str(todo.base_dir.resolve()),
+            datetime.now().astimezone().isoformat(timespec="seconds"),
+            0.0,
+        )
         self.write()
         if todo.recipe_text:
             store.write_recipe(todo.recipe_text)
@@ -70,6 +81,8 @@ class RunRecorder:
 
     def write(self) -> None:
         """To the disk."""
+        this = replace(self._this, seconds=round(time.monotonic() - self._clock, 1))
+        self.run = self.run.with_invocations([*self._before_this, this])
         self._store.write_run(self.run)
 
     def describe(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 import shutil
@@ -11,20 +13,34 @@ from html.parser import HTMLParser
 import pytest
 
 from evalkit.analysis.compare import compare_run
+from evalkit.core.records import Invocation
 from evalkit.report import html
-from evalkit.report.sample_browser import KEEP_ALL, samples, script_json
+from evalkit.report.charts.template import source
 from tests.report.runs import ARMS, SCRIPT, make
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+STRANGE = "</pre><script>window.broken = true</script> gold 3. "
+
+
+class KnownPrompts:
+    """Prompts that hold the gold in the middle, and something to run."""
+
+    missing = ""
+
+    def text(self, sample_id, sha256):
+        number = sample_id.rpartition("/")[2]
+        return f"Read this. The code is gold {number} of all. {STRANGE}What is the code?"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     store = make(tmp_path_factory.mktemp("run"))
+    begun = [Invocation("evalkit run a.toml --set x=<b>", "/r", "2026-12-01T03:09:17+00:00", 413.2)]
+    store.write_run(store.read_run().with_invocations(begun))
     comparison = compare_run(store)
     path = store.path / "report.html"
-    html.write(store, comparison, path)
+    html.write(store, comparison, path, KnownPrompts())
     return store, comparison, path
 
 
@@ -49,35 +65,77 @@ class Page(HTMLParser):
             self.scripts.append(data)
 
 
+def unpacked(text):
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
 def test_sections_and_words(run):
     text = run[2].read_text(encoding="utf-8")
-    for part in ("verdict", "retention", "tasks", "ruler", "needle", "counts", "schedules"):
-        assert f'<section id="{part}">' in text
-    assert '<section id="samples">' in text
-    assert '<section id="provenance">' in text
-    assert text.index("Of 5 arms") < text.index("<table")  # in words before any number
-    assert "worse than baseline: it loses more than 5 points" in text
+    parts = ("verdict", "retention", "tasks", "ruler", "needle", "counts", "schedules", "samples")
+    places = [text.index(f'<section id="{part}"') for part in (*parts, "provenance")]
+    assert places == sorted(places)
+    assert text.index("Of 5 arms") < text.index('id="forest"') < text.index("<table")
+    assert "orse than baseline: it loses more than 5 points" in text
     assert "The highest retention at which an arm is worse is 1/4: IndexCache 1/4." in text
-    assert text.count("<svg") >= 5
+    assert "2026-12-01 03:09, 6 min 53 s" in text
+    assert "<code>evalkit run a.toml --set x=&lt;b&gt;</code>" in text
+
+
+def test_the_first_screen_has_every_arm_on_one_axis(run):
+    _, comparison, path = run
+    text = path.read_text(encoding="utf-8")
+    forest = text[text.index('id="forest"') : text.index("</section>")]
+    rows = re.findall(
+        r'<span class="badge \w+">([\w ]+)</span>\s*<span class="arm"><b>(.*?)</b>', forest
+    )
+    assert {arm for _, arm in rows} == {arm[0] for arm in ARMS}
+    words = {row.arm: row.verdict for row in comparison.result.rows if row.task == "macro"}
+    assert all(words[arm] == word for word, arm in rows)
+    order = [word for word, _ in rows]
+    ranks = ["baseline", "repeat", "better", "no worse", "undecided", "withheld", "worse"]
+    assert order == sorted(order, key=ranks.index)
+    margins = set(re.findall(r'class="margin" x1="([\d.]+)%"', forest))
+    assert len(margins) == 1  # one line through all rows
+    assert forest.count('<svg class="strip"') == len(ARMS)
+
+
+def test_the_page_speaks_in_points(run):
+    """Scores and differences of the tables too; p-values are the only shares of one."""
+    _, comparison, path = run
+    text = path.read_text(encoding="utf-8")
+    body = re.sub(
+        r"<pre>.*?</pre>|<script.*?</script>|<table class=\"facts.*?</table>", "", text, flags=re.S
+    )
+    row = comparison.result.row("IndexCache 1/4")
+    assert f"{row.result.delta:+.3f}" not in body
+    assert f"−{abs(100 * row.result.delta):.1f}" in body
+    assert "margin 5 points" in body
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", body)
+    shares = [cell for cell in cells if re.search(r"[-+]?\d\.\d{3}\b", cell)]
+    assert all(re.fullmatch(r"(< )?[01]\.\d{3}", cell) for cell in shares)  # p
+    assert len(shares) <= len(ARMS)
 
 
 def test_nothing_comes_from_elsewhere_and_no_output_is_markup(run):
     text = run[2].read_text(encoding="utf-8")
     page = Page(text)
     links = [v for _, key, v in page.attributes if key in ("src", "href", "data", "action")]
-    assert all(value.startswith(("#", "data:image/png")) for value in links)
+    assert all(value.startswith("#") for value in links)
     assert {"link", "iframe", "img", "object", "base"}.isdisjoint(page.tags)
+    assert not [key for _, key, _ in page.attributes if key.startswith("on")]
     assert "@import" not in text
     assert "url(http" not in text
-    assert page.tags.count("script") == 2  # the data and our own
-    data, code = page.scripts
-    assert "<" not in data
+    assert page.tags.count("script") == 3  # index, texts, and our own
+    index, texts, code = page.scripts
     assert "innerHTML" not in code
     assert "fetch(" not in code
-    rows = json.loads(data)["rows"]
-    assert any(SCRIPT in row[4] for row in rows)
+    assert any(
+        SCRIPT in answer for row in unpacked(texts) for pair in row[2] for answer in pair if answer
+    )
+    assert unpacked(index)["arms"][0] == "baseline"
     policy = next(v for _, key, v in page.attributes if key == "content" and "default-src" in v)
     assert policy.startswith("default-src 'none'")
+    assert "connect-src" not in policy
 
 
 def test_every_id_is_unique(run):
@@ -86,62 +144,62 @@ def test_every_id_is_unique(run):
 
 
 def test_names_are_escaped(tmp_path):
-    strange = (("<b>$x$ & y", "1", 0, False, 1.0), ("</script>%_", "1/2", 0, False, 0.5))
-    store = make(tmp_path, n=6, arms=strange, tasks=("needle@512",))
+    strange = (("<b>$x$ & y", "1", 0, False, 1.0), ('</script>%_"onload=x', "1/2", 0, False, 0.5))
+    store = make(tmp_path, n=6, arms=strange, tasks=("needle@512", "vt@<i>1</i>"))
     text = html.page(store, compare_run(store))
     assert "<b>$x$" not in text
+    assert "<i>" not in text
     assert "&lt;b&gt;$x$ &amp; y" in text
-    assert Page(text).tags.count("script") == 2
+    page = Page(text)
+    assert page.tags.count("script") == 3
+    assert not [key for _, key, _ in page.attributes if key.startswith("on")]
 
 
-def test_browser_keeps_what_tells_arms_apart(run):
-    store, comparison, _ = run
-    data = samples(store, comparison)
-    assert data.arms[0] == "baseline"
-    assert len(data.arms) == len(ARMS)
-    assert data.total == len(data.rows) == 200  # small: all are kept
-    row = next(r for r in data.rows if r[0] == "needle@512/5")
-    failed = data.arms.index("IndexCache 1/4")
-    assert row[7][failed] == "error"
-    assert row[6][failed] == 0.0
-    assert row[5][data.arms.index("again")] == row[5][0]  # equal answers are kept once
+def test_a_run_of_one_arm_and_one_task_has_a_page(tmp_path):
+    store = make(tmp_path, n=4, arms=ARMS[:1], tasks=("vt@4096",))
+    text = html.page(store, compare_run(store))
+    assert "there is nothing to compare with it yet" in text
+    assert '<section id="tasks">' in text
 
 
-def test_of_many_samples_only_telling_ones_are_kept(tmp_path):
-    store = make(tmp_path, n=KEEP_ALL + 100, arms=ARMS[:2], tasks=("needle@512",))
-    data = samples(store, compare_run(store))
-    assert data.total == KEEP_ALL + 100
-    assert [row[0] for row in data.rows] == ["needle@512/3"]  # where one answered otherwise
+def test_no_label_is_smaller_than_ten_pixels():
+    css = source("report.css")
+    sizes = re.findall(r"font(?:-size)?:[^;]*?([\d.]+)(rem|px|pt|vw)", css)
+    assert len(sizes) > 20
+    assert all(unit in ("rem", "px") for _, unit in sizes)
+    assert min(float(size) * (16 if unit == "rem" else 1) for size, unit in sizes) >= 10
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!--", "a\u2028b", "\ud800", "&lt;", "]]>"])
-def test_script_json_cannot_be_left(text):
-    written = script_json([text])
-    assert not set(written) & set("<>&\u2028\u2029")
-    assert json.loads(written) == [text]
-    written.encode("utf-8")
+# -- in a browser ---------------------------------------------------------------------------------
 
 
-def dump(path, tmp_path, *options):
+def dump(url, tmp_path, *options):
     """The document as Chromium has it after scripts ran."""
     command = [
         *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
         *(f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=5000", *options),
     ]
-    command += ["--dump-dom", path.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(
+        [*command, "--dump-dom", url], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
 
 
 @needs_chromium
-def test_chromium_shows_scripts_and_runs_none(run, tmp_path):
-    _, _, path = run
-    found = dump(path, tmp_path)
-    assert "page 1 of" in found  # our script ran under its content policy
-    assert "&lt;script&gt;window.broken = true&lt;/script&gt;" in found
+def test_chromium_shows_the_sample_of_a_link_and_runs_no_script(run, tmp_path):
+    """One start of the browser: the sample of the link, the diff, the needle, nothing run."""
+    link = "#sample=needle%40512%2F3&arm=IndexCache%201%2F2"
+    found = dump(run[2].as_uri() + link, tmp_path)
+    assert "broken" not in re.findall(r"<html[^>]*>", found)[0]
+    shown = found[found.index("<article>") : found.index("</article>")]
+    assert "needle@512/3</a>" in shown
+    assert "&lt;script&gt;window" in re.sub("</?mark>", "", shown)
+    assert 'class="needle"' in shown
+    assert "gold marked in 2 places" in shown
+    assert shown.count('class="side"') == 2
+    assert 'aria-pressed="true">IndexCache 1/2' in shown
     page = Page(found)
-    assert page.tags.count("script") == 2
+    assert page.tags.count("script") == 3
     assert "img" not in page.tags
-    assert page.tags.count("article") == 20
 
 
 @needs_chromium
@@ -151,18 +209,7 @@ def test_screenshot_has_the_colours_of_the_scheme(run, tmp_path, scheme):
 
     picture = tmp_path / "page.png"
     blink = f"--blink-settings=preferredColorScheme={scheme}"
-    dump(run[2], tmp_path, blink, "--window-size=1200,900", f"--screenshot={picture}")
+    dump(run[2].as_uri(), tmp_path, blink, "--window-size=420,900", f"--screenshot={picture}")
     with Image.open(picture) as image:
         corner = image.convert("L").getpixel((2, 890))
     assert corner < 60 if scheme == 0 else corner > 240
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_twelve_arms_of_five_thousand_samples_open(tmp_path):
-    arms = tuple((f"arm {k}", "1", 0, False, 0.97 - 0.05 * k) for k in range(12))
-    store = make(tmp_path / "run", n=1000, arms=arms)
-    path = tmp_path / "report.html"
-    html.write(store, compare_run(store), path)
-    assert path.stat().st_size < 40e6
-    assert Page(dump(path, tmp_path)).tags.count("article") == 20

@@ -15,6 +15,7 @@ from evalkit.core.records.rows import ItemRow, SampleRow, ScoreRow, digest
 from evalkit.core.records.run import (
     FORMAT,
     Environment,
+    Invocation,
     RunRecord,
     StoppingRecord,
     TaskEntry,
@@ -27,6 +28,7 @@ __all__ = [
     "ComparisonRow",
     "Environment",
     "ImportFacts",
+    "Invocation",
     "ItemRow",
     "RunRecord",
     "SampleRow",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from evalkit.core.json_fields import (
     all_parsed,
     by_name,
     fields,
     integer,
+    number,
     optional_fields,
     optional_parsed,
     optional_text,
@@ -123,6 +124,37 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class Invocation:
+    """One process that answered.
+
+    Attributes:
+        command: as it was typed, without secrets.
+        folder: of the recipe, for the paths in it.
+        started: local time with its offset, ISO 8601, whole seconds.
+        seconds: until the record was written last.
+    """
+
+    command: str
+    folder: str
+    started: str
+    seconds: float
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Invocation:
+        """Raises BadField."""
+        return cls(
+            command=text(data, "command"),
+            folder=text(data, "folder"),
+            started=text(data, "started"),
+            seconds=number(data, "seconds"),
+        )
+
+    def json(self) -> JsonObject:
+        """The object on disk."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """run.json.
 
@@ -135,6 +167,7 @@ class RunRecord:
         environment: of the last generating process.
         scoring: settings of the last scoring; empty before any.
         until_decided: what was decided early, or None.
+        invocations: the processes that answered, in order; none in a run of an earlier version.
         merged: identities of the runs that this one was merged from; only in memory.
         stored: the JSON object.
     """
@@ -148,6 +181,7 @@ class RunRecord:
     scoring: JsonObject
     until_decided: StoppingRecord | None
     stored: JsonObject = field(repr=False)
+    invocations: tuple[Invocation, ...] = ()
     merged: tuple[str | None, ...] = ()
 
     @classmethod
@@ -164,6 +198,9 @@ class RunRecord:
             scoring=optional_fields(data, "scoring"),
             until_decided=optional_parsed(data, "until_decided", StoppingRecord.parse),
             stored=data,
+            invocations=(
+                all_parsed(data, "invocations", Invocation.parse) if "invocations" in data else ()
+            ),
         )
 
     @classmethod
@@ -265,6 +302,10 @@ class RunRecord:
     def with_scoring(self, scoring: JsonObject) -> RunRecord:
         """With the settings of a scoring."""
         return self._updated({"scoring": scoring})
+
+    def with_invocations(self, invocations: Iterable[Invocation]) -> RunRecord:
+        """With other processes that answered."""
+        return self._updated({"invocations": [one.json() for one in invocations]})
 
     def with_environment(self, environment: JsonObject) -> RunRecord:
         """With other facts of the environment."""

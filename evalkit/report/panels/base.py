@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from evalkit.core.grid import Grid
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from evalkit.analysis.compare import RunComparison
@@ -24,12 +25,15 @@ class Drawing:
         alt: what it shows, for readers who cannot see it.
         draw: the figure; None where there is nothing to draw.
         caption: below it on the page.
+        on_page: a chart that the page shows in the place of the figure, or None where it has none;
+            by default it shows the figure.
     """
 
     name: str
     alt: str
     draw: Callable[[], Figure | None]
     caption: str = ""
+    on_page: Callable[[], Markup | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.report.charts.ruler import ruler
 from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots import curves
 from evalkit.run.store import RunStore
@@ -13,6 +14,7 @@ def _section(_: RunStore, comparison: RunComparison) -> Section:
         "ruler-by-length",
         "RULER score against length",
         lambda: curves.ruler_by_length(comparison),
+        on_page=lambda: ruler(comparison),
     )
     return Section("RULER by length", drawings=(curve,))
 

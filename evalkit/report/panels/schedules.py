@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.report.charts.schedules import schedules
 from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots import curves
 from evalkit.run.store import RunStore
@@ -13,6 +14,7 @@ def _section(_: RunStore, comparison: RunComparison) -> Section:
         "schedules",
         "Schedule of every arm, layer by layer: full or shared, and which layer is read",
         lambda: curves.schedules(comparison),
+        on_page=lambda: schedules(comparison),
     )
     text = "In prefill a lag does not act, unless the schedule says phase=all."
     return Section("Schedules", text, (strips,))

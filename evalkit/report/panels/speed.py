@@ -19,6 +19,7 @@ from evalkit.core.json_fields import (
     text,
 )
 from evalkit.dsa.json_types import JsonObject
+from evalkit.report.charts.speed import speeds
 from evalkit.report.panels.base import Drawing, Panel, Section
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.report.tables import difference, interval
@@ -26,6 +27,7 @@ from evalkit.run.store import RunStore
 from evalkit.stats import MACRO, Row
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 WINDOWS = ("steady", "whole")
@@ -139,12 +141,8 @@ def table(bench: BenchRecord, comparison: RunComparison) -> Grid:
 
 
 def figure(bench: BenchRecord, comparison: RunComparison) -> Figure | None:
-    """Quality difference over speed ratio, both with intervals; None without two such arms."""
-    points = [
-        (arm.name, arm.ratio, row.result)
-        for arm in bench.arms
-        if arm.ratio and (row := _row(comparison, arm.name)) and row.result
-    ]
+    """Quality difference over speed ratio, both with intervals; None without such an arm."""
+    points = _measured(bench, comparison)
     if not points:
         return None
     drawn = new_figure(7.5, 4.4)
@@ -152,7 +150,10 @@ def figure(bench: BenchRecord, comparison: RunComparison) -> Figure | None:
     axes.axhline(-100 * comparison.settings.margin, color=COLOURS[1], lw=1, ls="--")
     axes.axhline(0, color=COLOURS[-1], lw=0.8)
     axes.axvline(1, color=COLOURS[-1], lw=0.8)
-    for k, (name, ratio, result) in enumerate(points):
+    for k, (name, ratio, row) in enumerate(points):
+        result = row.result
+        if result is None:
+            continue
         colour = COLOURS[k % 6]
         axes.hlines(100 * result.delta, ratio.low, ratio.high, color=colour, lw=1.4)
         axes.vlines(ratio.value, 100 * result.low, 100 * result.high, color=colour, lw=1.4)
@@ -172,6 +173,23 @@ def figure(bench: BenchRecord, comparison: RunComparison) -> Figure | None:
     return drawn
 
 
+def _measured(bench: BenchRecord, comparison: RunComparison) -> list[tuple[str, SpeedRatio, Row]]:
+    """The arms that have a speed ratio and a quality difference."""
+    return [
+        (arm.name, arm.ratio, row)
+        for arm in bench.arms
+        if arm.ratio and (row := _row(comparison, arm.name)) and row.result
+    ]
+
+
+def _chart(bench: BenchRecord, comparison: RunComparison) -> Markup | None:
+    measured = [
+        (name, (ratio.value, ratio.low, ratio.high), row)
+        for name, ratio, row in _measured(bench, comparison)
+    ]
+    return speeds(measured, comparison) if measured else None
+
+
 def _row(comparison: RunComparison, arm: str) -> Row | None:
     """Macro row of an arm that was evaluated."""
     rows = comparison.result.rows
@@ -186,7 +204,10 @@ def _section(store: RunStore, comparison: RunComparison) -> Section | None:
     if bench.drifted:
         text += " The baseline drifted between its first and last round: no speeds are compared."
     drawing = Drawing(
-        "speed", "Quality difference over speed ratio", lambda: figure(bench, comparison)
+        "speed",
+        "Quality difference over speed ratio",
+        lambda: figure(bench, comparison),
+        on_page=lambda: _chart(bench, comparison),
     )
     return Section("Speed beside quality", text, (drawing,), (table(bench, comparison),))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.report.charts.multiples import multiples
 from evalkit.report.panels.base import Drawing, Panel, Section, Table
 from evalkit.report.plots import curves
 from evalkit.report.tables import by_task
@@ -17,10 +18,11 @@ def _section(_: RunStore, comparison: RunComparison) -> Section:
         "differences",
         "Difference to the baseline per task with intervals, one panel per arm",
         lambda: curves.forest(comparison, names),
+        on_page=lambda: multiples(comparison),
     )
     text = (
-        "Circle: no worse. Triangle: better. Square: worse. Diamond: undecided. Cross: withheld."
-        " The thick bar is the interval, a thin one the bound that the verdict rests on."
+        "Difference to the baseline in points, all tasks on one scale. Circle: no worse. Triangle:"
+        " better. Square: worse. Diamond: undecided. Cross: withheld."
     )
     return Section("Differences by task", text, (forest,), (by_task(comparison),))
 

@@ -30,21 +30,21 @@ def retention_curves(comparison: RunComparison, parts: Mapping[str, Comparison])
     so that an arm over fewer samples stands where it would beside the baseline on those samples;
     points without neighbours in their family carry bars. None where no schedule is known.
     """
-    families = _families(comparison)
-    if not families:
+    groups = families(comparison)
+    if not groups:
         return None
     panels = {"macro average": comparison.result} | (dict(parts) if len(parts) > 1 else {})
     columns = min(3, len(panels))
     lines = math.ceil(len(panels) / columns)
     figure = new_figure(max(5.2, 4.0 * columns), 3.6 * lines)
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
-    shares = sorted({share for points in families.values() for share, _ in points}, reverse=True)
+    shares = sorted({share for points in groups.values() for share, _ in points}, reverse=True)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=False):
-        _curves(axes, part, families)
+        _curves(axes, part, groups)
         axes.set_title(plain(title), fontsize="medium")
-        axes.set_xticks([_octave(s) for s in shares], [str(s) for s in shares])
+        axes.set_xticks([octave(s) for s in shares], [str(s) for s in shares])
         axes.grid(True, axis="y", alpha=0.6)
     for axes in grid[:, 0]:
         axes.set_ylabel("score")
@@ -54,17 +54,17 @@ def retention_curves(comparison: RunComparison, parts: Mapping[str, Comparison])
     return figure
 
 
-def _families(comparison: RunComparison) -> dict[str, list[tuple[Fraction, str]]]:
+def families(comparison: RunComparison) -> dict[str, list[tuple[Fraction, str]]]:
     """(retention, arm) of every family, from high to low; the A/A twin stays out."""
     twin = comparison.options.repeat
-    families: dict[str, list[tuple[Fraction, str]]] = {}
+    groups: dict[str, list[tuple[Fraction, str]]] = {}
     for arm in comparison.arms:
         at = place(arm)
         if at.family is None or at.retention is None or arm.name == twin:
             continue
         if arm.name in comparison.scored:
-            families.setdefault(at.family, []).append((at.retention, arm.name))
-    return {name: sorted(points, reverse=True) for name, points in families.items()}
+            groups.setdefault(at.family, []).append((at.retention, arm.name))
+    return {name: sorted(points, reverse=True) for name, points in groups.items()}
 
 
 def _curves(
@@ -74,7 +74,7 @@ def _curves(
     base = rows[part.baseline].score or 0.0
     axes.axhline(base, color=COLOURS[-1], lw=1, label=f"baseline: {plain(part.baseline)}")
     for k, (family, points) in enumerate(families.items()):
-        seen = [(_octave(share), rows[arm]) for share, arm in points if arm in rows]
+        seen = [(octave(share), rows[arm]) for share, arm in points if arm in rows]
         if not seen:
             continue
         colour, marker = COLOURS[k % 6], MARKERS[k % 7]
@@ -141,8 +141,8 @@ def _forest(axes: Axes, comparison: RunComparison, rows: Sequence[Row | None]) -
     axes.grid(True, axis="x", alpha=0.6)
 
 
-def ruler_by_length(comparison: RunComparison) -> Figure | None:
-    """RULER's mean score at every length, one line per arm; None without RULER."""
+def ruler_curves(comparison: RunComparison) -> dict[str, dict[int, float]]:
+    """RULER's mean score by length, by arm."""
     curves = {}
     result = comparison.result
     base = {row.task: row for row in result.rows if row.arm == result.baseline}
@@ -153,6 +153,12 @@ def ruler_by_length(comparison: RunComparison) -> Figure | None:
             fewer = any(has_own(row, base.get(row.task)) for row in rows)
             name = f"{arm.name} (fewer samples)" if fewer else arm.name
             curves[name] = {row.length: row.score for row in summary.lengths}
+    return curves
+
+
+def ruler_by_length(comparison: RunComparison) -> Figure | None:
+    """RULER's mean score at every length, one line per arm; None without RULER."""
+    curves = ruler_curves(comparison)
     lengths = sorted({length for curve in curves.values() for length in curve})
     if len(lengths) < 2:
         return None
@@ -169,7 +175,7 @@ def ruler_by_length(comparison: RunComparison) -> Figure | None:
             ms=5,
             label=plain(name),
         )
-    axes.set_xticks([math.log2(n) for n in lengths], [_thousands(n) for n in lengths])
+    axes.set_xticks([math.log2(n) for n in lengths], [thousands(n) for n in lengths])
     axes.set_xlabel("length (tokens)")
     axes.set_ylabel("RULER: mean score of its tasks")
     axes.set_ylim(-0.03, 1.03)
@@ -237,10 +243,11 @@ def worse_first(comparison: RunComparison) -> list[str]:
     return sorted(names, key=lambda name: name == twin)
 
 
-def _octave(share: Fraction) -> float:
+def octave(share: Fraction) -> float:
     """Position of a retention: 1 is 0, 1/2 is 1, 1/4 is 2 …"""
     return -math.log2(share)
 
 
-def _thousands(length: int) -> str:
+def thousands(length: int) -> str:
+    """A length: 4K, 128K, 500."""
     return f"{length / 1024:.3g}K" if length >= 1024 else str(length)

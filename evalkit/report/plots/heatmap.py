@@ -234,7 +234,7 @@ def _frame(cells: Heat, title: str) -> tuple[Figure, Axes]:
 def place_ticks(axes: Axes, cells: Heat) -> None:
     """Lengths to the right, depths downwards; what was not asked is grey."""
     axes.set_facecolor("0.85")
-    at, shown = _ticks([_short(length) for length in cells.lengths])
+    at, shown = _ticks([short(length) for length in cells.lengths])
     axes.set_xticks(at, shown, rotation=0 if len(cells.lengths) <= NUMBERS else 45)
     axes.set_yticks(*_ticks([f"{depth:.3g}" for depth in cells.depths]))
     axes.set_ylim(len(cells.depths), 0)
@@ -262,7 +262,7 @@ def _numbers(axes: Axes, values: NDArray[np.float64], *, signed: bool) -> None:
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8})
 
 
-def _short(length: int) -> str:
+def short(length: int) -> str:
     """4K, 131K, 1.5K or 500."""
     if length < 1000:
         return str(length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from evalkit.core.grid import Grid, number
+from evalkit.core.grid import Grid, between, change, number
 from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.common.summary import Part, Scored, Summary, shared_notes
 from evalkit.tasks.longbench.facts import BINS
@@ -118,15 +118,15 @@ def _plain(part: Part, weights: Mapping[str, float]) -> dict[str, WeightedDiffer
 
 
 def _interval(result: WeightedDifference | None) -> str:
-    return "" if result is None else f"[{result.low:+.3f}, {result.high:+.3f}]"
+    return "" if result is None else between(result.low, result.high)
 
 
 def _change(value: float | None, base: Macro | None, paired: WeightedDifference | None) -> str:
     if paired is not None:
-        return f"{paired.delta:+.3f}"
+        return change(paired.delta)
     if value is None or base is None or base.value is None or value == base.value:
         return ""
-    return f"{value - base.value:+.3f}"
+    return change(value - base.value)
 
 
 def _bins(means: Mapping[str, Mapping[str, float]], scored: Scored) -> Summary | None:

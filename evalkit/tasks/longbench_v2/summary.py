@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit.core.grid import Grid, number
+from evalkit.core.grid import Grid, joined, number
 from evalkit.dsa.json_types import JsonObject
 from evalkit.tasks.common.summary import Scored, Summary
 from evalkit.tasks.longbench_v2.slices import Slice, baselines, slices
@@ -74,4 +74,5 @@ def _cell(part: Slice | None, size: str) -> str:
     """A score; with its own n where the column of n has another."""
     if part is None:
         return number(None)
-    return number(part.score) + (f" (n={part.n})" if str(part.n) != size else "")
+    shown = number(part.score)
+    return joined((shown, f"(n={part.n})")) if str(part.n) != size else shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evalkit.core.grid import Grid, number
+from evalkit.core.grid import Grid, joined, number
 from evalkit.tasks.common.summary import Scored, Summary, shared_notes
 from evalkit.tasks.ruler.aggregate import THRESHOLD, Aggregate, aggregate
 from evalkit.tasks.ruler.config import NAMES
@@ -20,7 +20,8 @@ def summaries(scored: Scored) -> list[Summary]:
     cells = {task for task in tasks if task.partition("@")[0] in NAMES}
     rows = tuple((scored.label(arm, cells), *_cells(a, lengths)) for arm, a in by_arm.items())
     head = ("arm", *map(str, lengths), "mean", "wAvg (inc)", "wAvg (dec)", "effective length")
-    title = f"RULER by length; effective: the longest with {THRESHOLD:.3f} or more"
+    effective = ("RULER by length; effective: the longest with", number(THRESHOLD), "or more")
+    title = joined(effective)
     summary = Summary(
         "ruler",
         Grid(title, head, rows, tuple(range(1, len(head)))),
