@@ -5,8 +5,8 @@
 Tasks, numbers of samples and mean lengths of answers are those of a published LongBench run of
 Llama-3-8B-Instruct; the text is prose of this repository's documents. An arm's answer is the
 baseline's in one case of nine, else it leaves the baseline's after an eighth, as a sparser variant
-of that model does. Headless Chromium opens the page from a server of this machine and tells when its
-first sample is shown, by the clock of the page, from the beginning of the navigation. Fails (exit 1)
+of that model does. Headless Chromium opens the page from a server of this machine and tells when
+its first sample is shown, by the page's clock, from the beginning of the navigation. Fails (exit 1)
 beyond 6 MB, or where the fastest of five takes more than 2 s.
 """
 

@@ -44,6 +44,7 @@ def test_another_hash_and_no_hash_have_no_prompt(out):
     assert prompts.text(sample_id, None) is None
     assert "imported" in prompts.missing
     assert prompts.text("nobody/0", "0" * 64) is None
+    assert "makes no nobody/0" in prompts.missing
 
 
 def test_what_is_not_there_is_said(out, tmp_path):
