@@ -54,6 +54,11 @@ class DistillSetup:
     base: BaseFacts
 
     @property
+    def states(self) -> str:
+        """Where hidden states come from."""
+        return self.config.train.states
+
+    @property
     def trained_ids(self) -> tuple[int, ...]:
         """Layer ids of the layers that train."""
         return tuple(self.schedule.layer_ids[layer] for layer in self.trained)

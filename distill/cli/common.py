@@ -19,6 +19,8 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", help="Override, for example train.steps=40.")
 ]
 
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, npu …; default: what is there.")]
+Dump = Annotated[Path | None, typer.Option(help="Hidden states of `distill dump` or an engine.")]
 SaveAnyway = Annotated[
     bool, typer.Option("--save-anyway", help="Save the indexers even if they gain nothing.")
 ]

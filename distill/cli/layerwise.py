@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from distill.cli.common import (
+    Device,
+    Dump,
     Out,
     Recipe,
     SaveAnyway,
@@ -21,37 +19,30 @@ def layerwise(
     recipe: Recipe,
     out: Out = None,
     set_: Set = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, npu …; default: what is there.")
-    ] = None,
+    device: Device = None,
+    dump: Dump = None,
     save_anyway: SaveAnyway = False,
 ) -> None:
     """`train` for models that do not fit: one decoder layer in memory, hidden states on disk."""
     from distill.cost.layerwise import layerwise_cost
     from distill.layerwise.pipeline import LayerwiseRun
-    from distill.layerwise.setup import load_layerwise_setup
+    from distill.layerwise.setup import default_device, load_layerwise_setup
     from distill.models.sizes import sizes_of
     from distill.training.progress_bar import LAYERS_READ, ProgressDisplay
     from evalkit.core.console import open_console
 
     config, directory = load_recipe(recipe, set_), run_directory(recipe, out)
-    setup = load_layerwise_setup(config, recipe.resolve().parent, directory, device or _device())
-    sizes, native = sizes_of(setup.model)
-    cost = layerwise_cost(sizes, native, setup.schedule, setup.trained, config, itemsize=2)
+    place = device or default_device()
+    setup = load_layerwise_setup(config, recipe.resolve().parent, directory, place, dump)
+    bars = {}
+    if dump is None:
+        sizes, native = sizes_of(setup.model)
+        cost = layerwise_cost(sizes, native, setup.schedule, setup.trained, config, itemsize=2)
+        bars[LAYERS_READ] = cost.layers_read
     console = open_console()
-    with ProgressDisplay(setup, console, {LAYERS_READ: cost.layers_read}) as display:
+    with ProgressDisplay(setup, console, bars) as display:
         run = LayerwiseRun(setup, directory, display.on_event)
         indexer = run.run(save_anyway=save_anyway)
     if indexer is None:
         end_without_gain(run.state, config.choice.checkpoint)
     console.print(f"indexers: {indexer}", markup=False)
-
-
-def _device() -> str:
-    import torch
-
-    if torch.accelerator.is_available():
-        accelerator = torch.accelerator.current_accelerator()
-        if accelerator is not None:
-            return accelerator.type
-    return "cpu"

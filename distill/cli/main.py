@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from distill.cli import data, export, layerwise, oracle, plan, retrofit, search, train
+from distill.cli import (
+    data,
+    dump,
+    export,
+    export_targets,
+    layerwise,
+    oracle,
+    plan,
+    retrofit,
+    search,
+    train,
+)
 from evalkit.core.command_line import command_line
 from evalkit.core.console import run_command
 
@@ -12,10 +23,12 @@ app = command_line(
 for command in (
     train.train,
     layerwise.layerwise,
+    dump.dump,
     oracle.oracle,
     search.search,
     plan.plan,
     export.export,
+    export_targets.export_targets,
     data.data,
     retrofit.retrofit,
 ):

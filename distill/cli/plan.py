@@ -29,7 +29,7 @@ def plan(
 ) -> None:
     """Memory, disk and time of a distillation, before anything runs."""
     from distill.config.train import DistillConfig
-    from distill.cost.whole_model import HARDWARE, estimate, report_lines
+    from distill.cost.whole_model import HARDWARE, Hardware, estimate, report_lines
     from distill.errors import DistillError
     from distill.models.load import resolve_checkpoint
     from distill.models.sizes import meta_model, sizes_of
@@ -53,12 +53,12 @@ def plan(
     stored = int(getattr(getattr(configuration, "dtype", None), "itemsize", 2) or 2)
     itemsize = {"float32": 4, "float16": 2, "bfloat16": 2}.get(config.dtype, stored)
     device_memory, device_tflops = HARDWARE[hardware]
-    for line in report_lines(
-        estimate(sizes, native, config, itemsize=itemsize),
-        sizes,
-        memory=(memory or device_memory) * devices,
-        tflops=(tflops or device_tflops) * devices,
+    on = Hardware(
+        memory=memory or device_memory,
+        tflops=tflops or device_tflops,
         efficiency=efficiency,
         disk=disk,
-    ):
+        devices=devices,
+    )
+    for line in report_lines(estimate(sizes, native, config, itemsize=itemsize), sizes, on):
         echo(line)

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distill.config.train import DistillConfig
-from distill.models.sizes import ModelSizes
+from distill.models.sizes import FP32, ModelSizes
 from distill.objective.query_sampling import has_two_phases
 from distill.objective.teacher_assignment import consumers_of
 from evalkit.dsa import ReuseSchedule
-
-FP32 = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +21,20 @@ class LayerwiseCost:
         layers_read: decoder layers that are read, the same one again included.
         bytes_read: of those layers, and of hidden states read and written.
         evaluations: states of a student that are kept to be compared.
+        original_runs: sequences times layers that the original goes through.
+        arm_runs: the same of the arm.
+        compared_runs: the same of its states that are compared, which do not wait for each other.
+        compared: how many of them at once.
     """
 
     disk: dict[str, int]
     layers_read: int
     bytes_read: int
     evaluations: int
+    original_runs: int
+    arm_runs: int
+    compared_runs: int
+    compared: int
 
 
 def layerwise_cost(
@@ -72,11 +78,13 @@ def layerwise_cost(
     arm = ids[trained[-1]]
     after = sum(layers - ids[f] for f in trained)
     layers_read = original + arm + layers * (to_the_end > 0) + after * len(compared)
-    layers_read += 2 * len(trained)
-    moved = original * kept + arm * carried + layers * streams * to_the_end + after * sum(compared)
+    layers_read += len(trained)
+    original_runs = original * kept + layers * (streams - 1) * to_the_end
+    arm_runs, compared_runs = arm * carried + layers * to_the_end, after * sum(compared)
+    moved = original_runs + arm_runs + compared_runs
 
     waiting = carried if on_policy else kept * _most_waiting(teachers, len(schedule))
-    by_layer = (sizes.parameters - sizes.outside) // layers
+    by_layer = (sizes.stored(itemsize) - sizes.outside * itemsize) // layers
     return LayerwiseCost(
         disk=_disk(
             sizes,
@@ -88,8 +96,12 @@ def layerwise_cost(
             queries=most * draws * config.queries.per_sequence,
         ),
         layers_read=layers_read,
-        bytes_read=layers_read * by_layer * itemsize + 2 * moved * sizes.hidden * length * itemsize,
+        bytes_read=layers_read * by_layer + 2 * moved * sizes.hidden * length * itemsize,
         evaluations=evaluations,
+        original_runs=original_runs,
+        arm_runs=arm_runs,
+        compared_runs=compared_runs,
+        compared=max(1 + most if closed_form else 0, evaluations if by_logits else 0),
     )
 
 

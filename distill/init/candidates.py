@@ -36,12 +36,14 @@ class CandidateChoice:
     Attributes:
         layer: its ordinal.
         chosen: name of the candidate: ``own``, or the layer whose indexer was re-expressed.
-        scores: the criterion by candidate.
+        scores: the criterion by candidate; lower is better.
+        measure: what it is.
     """
 
     layer: int
     chosen: str
     scores: dict[str, float]
+    measure: str = "logit KL"
 
 
 def closed_form(

@@ -16,6 +16,7 @@ from distill.objective.teachers import IndexTeacher
 from evalkit.dsa import IndexerCall, IndexFeatures
 
 Tensors = Mapping[str, Tensor]
+Groups = list[tuple[QueryGroup, list[IndexTeacher]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class LayerBatch:
     """
 
     call: IndexerCall
-    groups: list[tuple[QueryGroup, list[IndexTeacher]]]
+    groups: Groups
 
 
 def training_batch(
@@ -43,15 +44,23 @@ def training_batch(
         scale: of the index scores, see `IndexFeatures`.
     """
     store, device = setup.store, setup.device
-    numbers = [setup.numbers[draw] for draw in draws]
-    batch = setup.data.splits["train"].batch(numbers)
-    places = [setup.place(number) for number in numbers]
+    length = _drawn(setup, draws).ids.shape[1]
     inputs_at = [setup.place_of_draw(draw) for draw in draws]
-    length = batch.ids.shape[1]
     inputs = [
         {k: v[:, :length] for k, v in store.row(f"input/{layer}/{name}", row, device).items()}
         for name, row in inputs_at
     ]
+    groups = training_groups(setup, layer, draws, scale)
+    return LayerBatch(_call(setup, inputs, [name for name, _ in inputs_at]), groups)
+
+
+def training_groups(
+    setup: LayerwiseSetup, layer: int, draws: Sequence[int], scale: float
+) -> Groups:
+    """What teaches some draws, of `training_batch`, whose arguments these are."""
+    store, device, batch = setup.store, setup.device, _drawn(setup, draws)
+    places = [setup.place(setup.numbers[draw]) for draw in draws]
+    length = batch.ids.shape[1]
     prompts = setup.plan.prompt_lengths(batch, draws)
     groups = []
     for group in setup.plan.query_groups(batch, draws, prompts):
@@ -66,15 +75,27 @@ def training_batch(
             teachers.append(_teacher(queries, _stacked(keys), group, scale))
         if teachers:
             groups.append((group, teachers))
-    return LayerBatch(_call(setup, inputs, [name for name, _ in inputs_at]), groups)
+    return groups
+
+
+def _drawn(setup: LayerwiseSetup, draws: Sequence[int]) -> Batch:
+    return setup.data.splits["train"].batch([setup.numbers[draw] for draw in draws])
 
 
 def evaluation_batch(
     setup: LayerwiseSetup, layer: int, name: str, batch: Batch, scale: float
 ) -> LayerBatch:
     """A batch of held-out text at its own query positions; arguments as of `training_batch`."""
+    inputs = setup.store.get(f"input/{layer}/{name}", setup.device)
+    groups = evaluation_groups(setup, layer, name, batch, scale)
+    return LayerBatch(call_of(setup, inputs, name), groups)
+
+
+def evaluation_groups(
+    setup: LayerwiseSetup, layer: int, name: str, batch: Batch, scale: float
+) -> Groups:
+    """What teaches a batch of held-out text, of `evaluation_batch`, whose arguments these are."""
     store, device = setup.store, setup.device
-    inputs = store.get(f"input/{layer}/{name}", device)
     groups = []
     for group in evaluation_queries(setup, batch):
         teachers = []
@@ -85,7 +106,7 @@ def evaluation_batch(
             teachers.append(_teacher([queries], key, group, scale))
         if teachers:
             groups.append((group, teachers))
-    return LayerBatch(call_of(setup, inputs, name), groups)
+    return groups
 
 
 def evaluation_queries(setup: LayerwiseSetup, batch: Batch) -> list[QueryGroup]:

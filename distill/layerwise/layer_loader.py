@@ -71,10 +71,8 @@ class Layers:
             )
         self.features: Features = features_of(family)
         model_class = _model_class(self.config)
-        self._in_fp32 = {
-            *(model_class._keep_in_fp32_modules or ()),
-            *(model_class._keep_in_fp32_modules_strict or ()),
-        }
+        self._in_fp32_strict = {*(model_class._keep_in_fp32_modules_strict or ())}
+        self._in_fp32 = {*(model_class._keep_in_fp32_modules or ())} | self._in_fp32_strict
         self._names: dict[int, dict[str, str]] = {}
         for name in checkpoint.entries:
             match = _LAYER.match(name)
@@ -131,6 +129,42 @@ class Layers:
                 require_finite(tensor, name)
                 return tensor.to(self._device)
         raise DistillError(f"{self.checkpoint.directory}: no tensor {wanted}")
+
+    def indexer(self, layer: int, model: CausalLM) -> nn.Module:
+        """A layer's own indexer, as in `open`; nothing else is read.
+
+        Args:
+            layer: its id.
+            model: the whole model on the meta device.
+        """
+        indexer = copy.deepcopy(indexer_at(indexer_sites(model), layer))
+        state = {
+            name: tensor.to(self._loaded_as(f".indexer.{name}"))
+            for name, tensor in self.indexer_state(layer).items()
+        }
+        try:
+            indexer.load_state_dict(state, assign=True)
+        except RuntimeError as error:
+            raise DistillError(f"layer {layer}: its indexer does not load: {error}") from None
+        return indexer.to(self._device).eval().requires_grad_(False)
+
+    def rope(self, length: int, model: CausalLM) -> tuple[Tensor, Tensor]:
+        """(cos, sin) [1, length, rope_dim] of positions from 0, as the model makes them.
+
+        Args:
+            length: how many.
+            model: the whole model on the meta device, for the kind of embedding.
+        """
+        kind = type(cast(nn.Module, model.get_decoder().rotary_emb))
+        rotary = kind(config=self.config.get_text_config()).to(self._device)
+        positions = torch.arange(length, device=self._device)[None]
+        like = torch.empty(0, dtype=self._dtype, device=self._device)
+        return cast(tuple[Tensor, Tensor], rotary(like, position_ids=positions))
+
+    def _loaded_as(self, name: str) -> torch.dtype:
+        """Precision in which transformers loads a parameter."""
+        lax = self._in_fp32 if self._dtype == torch.float16 else self._in_fp32_strict
+        return torch.float32 if any(part in name for part in lax) else self._dtype
 
     def indexer_state(self, layer: int) -> State:
         """Tensors of a layer's own indexer; nothing else is read."""

@@ -9,7 +9,7 @@ checkpoints.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -22,6 +22,7 @@ from distill.init.ridge_regression import Regression
 from distill.layerwise.batches import LayerBatch, call_of, evaluation_batch, training_batch
 from distill.layerwise.logit_evaluator import LogitEvaluator
 from distill.layerwise.setup import LayerwiseSetup
+from distill.models.indexers import scale_of
 from distill.models.student import State, Students, in_precision, reinitialise
 from distill.objective.loss import LossSums, WeightedMean, student_loss
 from distill.objective.teachers import IndexTeacher
@@ -57,7 +58,7 @@ class TrainedLayer:
         after: metrics of the one that was kept, later layers still undistilled.
         best_step: where that was.
         chosen: candidate of the closed form, or the start's name.
-        scores: logit KL by candidate.
+        scores: the criterion by candidate; lower is better.
     """
 
     layer: int
@@ -112,7 +113,7 @@ class LayerTrainer:
         self._objective = setup.plan.objective.trained()
         self._losses = [entry.name for entry in self._objective.losses]
         self._original = indexer
-        self._scale = float(cast(float, getattr(indexer, "softmax_scale", 1.0)))
+        self._scale = scale_of(indexer)
         self.students = Students({layer: indexer}, setup.config.student.tensors)
         self._student = self.students.modules[layer]
 
@@ -191,13 +192,28 @@ class LayerTrainer:
         if start != "closed_form":
             return start, {}
         states = {"own": self._state()} | self._candidates()
-        compared = self._evaluator.compare(self._layer, list(states.values()), "calibration")
-        scores = {n: one["logit_kl_tail"] for n, one in zip(states, compared, strict=True)}
+        scores, measure = self._compared(states)
         chosen = min(scores, key=lambda name: scores[name])
         self.students.load_of(self._layer, states[chosen])
-        choice = CandidateChoice(self._id, chosen, scores)
+        choice = CandidateChoice(self._id, chosen, scores, measure)
         self._on_event(CandidateChosen(seconds=self._seconds(), choice=choice))
         return chosen, scores
+
+    def _compared(self, states: Mapping[str, State]) -> tuple[dict[str, float], str]:
+        """A number per candidate, the lower the better, and what it is.
+
+        Final logits where layers run here; from a dump, the share of the consumers' top-k that a
+        candidate misses.
+        """
+        if self._setup.dump is None:
+            compared = self._evaluator.compare(self._layer, list(states.values()), "calibration")
+            pairs = zip(states, compared, strict=True)
+            return {name: one["logit_kl_tail"] for name, one in pairs}, "logit KL"
+        missed = {}
+        for name, state in states.items():
+            self.students.load_of(self._layer, state)
+            missed[name] = 1 - self._evaluate("calibration")["recall"]
+        return missed, "missed top-k"
 
     def _candidates(self) -> dict[str, State]:
         """One state per teacher other than the layer itself, from the calibration text."""
@@ -268,11 +284,11 @@ class LayerTrainer:
     # -- evaluation -----------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, split: str = "held_out") -> dict[str, float]:
         """Losses, mean over queries and consumers; recall of their top-k, consumers alike."""
         losses, recalls = LossSums(), dict[tuple[str, int], WeightedMean]()
         topk = topk_of(self._student)
-        for name, text in self._setup.split("held_out").items():
+        for name, text in self._setup.split(split).items():
             batch = evaluation_batch(self._setup, self._layer, name, text, self._scale)
             losses.add(self._sums(batch))
             losses.check_finite()

@@ -45,13 +45,15 @@ class LogitEvaluator:
     def prepare(self, on_layer: Callable[[], None]) -> None:
         """Run what is compared with to the end; `on_layer` is called after each layer."""
         setup, streams = self._setup, [self._original, self._undistilled]
+        if not setup.compared:
+            return
         if setup.config.choice.positions == "far":
             streams.append(self._latest)
         if self.at == 0:
             embedding = setup.layers.embed()
             for stream in streams:
                 stream.embed(setup.compared, embedding)
-        while setup.compared and self.at < self._end:
+        while self.at < self._end:
             number = self.at
             layer = setup.layers.open(number)
             for stream in streams:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from distill.config.train import DistillConfig
 from distill.errors import DistillError, first_line
 from distill.init.candidates import CandidateChoice
+from distill.layerwise.dumped_streams import streams_of
 from distill.layerwise.layer_trainer import LayerTrainer, TrainedLayer
 from distill.layerwise.logit_evaluator import LogitEvaluator
 from distill.layerwise.setup import LayerwiseSetup
@@ -86,12 +87,12 @@ class LayerwiseRun:
         if at is None:
             self._log.start()
             setup.store.drop("")
-            streams = Streams(setup)
+            streams = streams_of(setup)
             evaluator = LogitEvaluator(setup, streams.arm)
             streams.begin()
             self._save(streams, evaluator)
         else:
-            streams = Streams(setup, at.original_at, at.arm_at)
+            streams = streams_of(setup, at.original_at, at.arm_at)
             evaluator = LogitEvaluator(setup, streams.arm, at.evaluator_at)
 
         def on_layer() -> None:
@@ -116,9 +117,7 @@ class LayerwiseRun:
         return directory
 
     def _train(self, layer: int, evaluator: LogitEvaluator) -> None:
-        opened = self._setup.layers.open(layer)
-        indexer = opened.indexer
-        del opened  # the indexer alone stays
+        indexer = self._setup.layers.indexer(layer, self._setup.model)
         trainer = LayerTrainer(
             self._setup, layer, indexer, evaluator, self._seconds, self._measured
         )
@@ -155,6 +154,8 @@ class LayerwiseRun:
         setup = self._setup
         base, tokens = setup.base["fingerprint"], setup.data.sha256
         facts = {"base": base, "tokens": tokens, "base_config": setup.base["config_sha256"]}
+        if setup.dump is not None:
+            facts["dump"] = setup.dump.sha256
         return {**facts, "recipe": _recorded(setup.config)}
 
     def _save(self, streams: Streams, evaluator: LogitEvaluator) -> None:

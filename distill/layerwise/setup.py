@@ -14,6 +14,7 @@ from distill.config.train import DistillConfig
 from distill.data.batch import Batch
 from distill.data.sampler import Sampler
 from distill.errors import DistillError
+from distill.layerwise.dump import Dump
 from distill.layerwise.layer_loader import Layers
 from distill.layerwise.tensor_store import TensorStore
 from distill.models.load import base_facts, resolve_checkpoint
@@ -34,11 +35,18 @@ class LayerwiseSetup(DistillSetup):
         layers: the decoder layers, one at a time.
         store: what lies on disk meanwhile.
         device: where layers run.
+        dump: hidden states of the original that ran elsewhere; then no layer runs here.
     """
 
     layers: Layers
     store: TensorStore
     device: torch.device
+    dump: Dump | None = None
+
+    @property
+    def states(self) -> str:
+        """Where hidden states come from."""
+        return super().states if self.dump is None else f"{super().states} (dumped)"
 
     @cached_property
     def batches(self) -> dict[str, Batch]:
@@ -53,6 +61,11 @@ class LayerwiseSetup(DistillSetup):
                     batches[f"{split}/{i}"] = batch
         return batches
 
+    def sequences(self, name: str) -> list[str]:
+        """Names of a batch's sequences, ``<split>/<number>``."""
+        split, batch = name.partition("/")[0], self.batches[name]
+        return [f"{split}/{number}" for number in batch.own_draws]
+
     def split(self, name: str) -> dict[str, Batch]:
         """The batches of one split."""
         return {n: b for n, b in self.batches.items() if n.startswith(f"{name}/")}
@@ -65,6 +78,8 @@ class LayerwiseSetup(DistillSetup):
     @cached_property
     def carried(self) -> dict[str, Batch]:
         """Every batch that goes through the arm; training text where states are on-policy."""
+        if self.dump is not None:
+            return {}
         batches = {n: b for n, b in self.batches.items() if not n.startswith("train/")}
         if not self.plan.on_policy:
             return batches
@@ -79,6 +94,8 @@ class LayerwiseSetup(DistillSetup):
     @property
     def compared(self) -> dict[str, Batch]:
         """Text on which candidates and checkpoints are compared by final logits."""
+        if self.dump is not None:
+            return {}
         held_out = self.split("held_out") if self.config.choice.checkpoint == "logit_kl" else {}
         return self.split("calibration") | held_out
 
@@ -112,20 +129,38 @@ class LayerwiseSetup(DistillSetup):
         """Layers whose indexers teach a full layer."""
         return self.plan.assignment.indexers_for(layer)
 
+    @cached_property
+    def layers_read(self) -> frozenset[int]:
+        """Layers (ordinals) of the original whose indexer calls the training needs."""
+        return frozenset(self.trained).union(*map(self.teachers, self.trained))
+
     def taught_by(self, teacher: int) -> list[int]:
         """Full layers that a layer teaches."""
         return [f for f in self.trained if teacher in self.teachers(f)]
 
 
 def load_layerwise_setup(
-    config: DistillConfig, base_dir: Path, out: Path, device: torch.device | str = "cpu"
+    config: DistillConfig,
+    base_dir: Path,
+    out: Path,
+    device: torch.device | str = "cpu",
+    dump: Path | None = None,
 ) -> LayerwiseSetup:
     """Read configuration and text of a recipe; no weight is loaded.
+
+    Args:
+        config: the recipe.
+        base_dir: where its relative paths begin.
+        out: directory of the run.
+        device: where layers run.
+        dump: see `LayerwiseSetup`.
 
     Raises:
         DistillError: something does not fit, or the recipe asks for what needs the whole model.
     """
     _refuse_whole_model_options(config)
+    if dump is not None:
+        _refuse_running_options(config)
     name = resolve_checkpoint(config.model, base_dir)
     data = pack_text(config.data, name, base_dir, out / "data", config.evaluation)
     checkpoint = Checkpoint(name)
@@ -139,6 +174,10 @@ def load_layerwise_setup(
     require_sparse_positions(config, plan)
     if (out / STORE_OF_0_1).is_dir():  # a run that 0.1 began goes on
         (out / STORE_OF_0_1).rename(out / STORE)
+    base = base_facts(name, model)
+    dumped = None if dump is None else Dump(dump)
+    if dumped is not None:
+        dumped.require(base, data.sha256, dtype_of(config, checkpoint))
     return LayerwiseSetup(
         config=config,
         name=name,
@@ -147,10 +186,11 @@ def load_layerwise_setup(
         trained=trained,
         plan=plan,
         data=data,
-        base=base_facts(name, model),
+        base=base,
         layers=layers,
         store=TensorStore(out / STORE),
         device=torch.device(device),
+        dump=dumped,
     )
 
 
@@ -182,6 +222,29 @@ def _refuse_whole_model_options(config: DistillConfig) -> None:
         raise DistillError(
             "train.trackers: layer by layer only metrics.jsonl is written; name none"
         )
+
+
+def _refuse_running_options(config: DistillConfig) -> None:
+    """Refuse what needs the arm to run, where there is a dump of the original alone."""
+    if config.train.states != "off_policy":
+        raise DistillError(
+            "train.states on_policy: a dump holds the original's hidden states, and the arm does"
+            " not run; set 'off_policy'"
+        )
+    if config.choice.checkpoint != "recall":
+        raise DistillError(
+            "choice.checkpoint logit_kl: final logits need every layer to run, and from a dump none"
+            " does; set 'recall'"
+        )
+
+
+def default_device() -> str:
+    """The accelerator that is there, else cpu."""
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is not None:
+            return accelerator.type
+    return "cpu"
 
 
 def dtype_of(config: DistillConfig, checkpoint: Checkpoint) -> torch.dtype:

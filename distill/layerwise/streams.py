@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from torch import nn
+
 from distill.data.batch import Batch
 from distill.errors import at
 from distill.layerwise.batches import evaluation_queries
@@ -68,11 +70,7 @@ class Streams:
             layer = setup.layers.open(number)
 
             def visit(name: str, call: IndexerCall, layer: Layer = layer) -> None:
-                off_policy = not setup.plan.on_policy and name not in self._inputs_from_arm
-                if layer.number in setup.trained and off_policy:
-                    self._keep_input(layer.number, name, call)
-                if setup.taught_by(layer.number):
-                    self._teach(layer, name, call)
+                self._visit(layer.number, layer.indexer, name, call)
 
             visit_only = number == self._last
             self._original.advance(layer, setup.batches, visit, visit_only=visit_only)
@@ -81,15 +79,24 @@ class Streams:
             on_layer()
             self._original.discard(number)
 
-    def _teach(self, layer: Layer, name: str, call: IndexerCall) -> None:
+    def _visit(self, number: int, indexer: nn.Module, name: str, call: IndexerCall) -> None:
+        """Store what a layer of the original gives to the training: its input, what it teaches."""
+        setup = self._setup
+        off_policy = not setup.plan.on_policy and name not in self._inputs_from_arm
+        if number in setup.trained and off_policy:
+            self._keep_input(number, name, call)
+        if setup.taught_by(number):
+            self._teach(number, indexer, name, call)
+
+    def _teach(self, layer: int, indexer: nn.Module, name: str, call: IndexerCall) -> None:
         """Store what a teacher says about a batch, linear in the length."""
-        setup, root, batch = self._setup, f"teach/{layer.number}", self._setup.batches[name]
+        setup, root, batch = self._setup, f"teach/{layer}", self._setup.batches[name]
         split, _, number = name.partition("/")
 
         def features(group: QueryGroup) -> IndexFeatures:
             positions = group.positions.to(call.hidden.device)
-            projected = setup.layers.features(layer.indexer, call, positions)
-            with at(f"layer {layer.number}"):
+            projected = setup.layers.features(indexer, call, positions)
+            with at(f"layer {layer}"):
                 require_finite_features(projected)
             return projected
 

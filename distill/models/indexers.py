@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import nn
 
 from evalkit.dsa import ScheduleError
@@ -18,6 +20,11 @@ def indexer_at(sites: IndexerSites, ordinal: int) -> nn.Module:
     if indexer is None:
         raise ScheduleError(f"layer {sites.layout.layer_ids[ordinal]} has no indexer")
     return indexer
+
+
+def scale_of(indexer: nn.Module) -> float:
+    """What an indexer multiplies its products by (`evalkit.dsa.IndexFeatures.scale`)."""
+    return float(cast(float, getattr(indexer, "softmax_scale", 1.0)))
 
 
 def first_sparse_position(sites: IndexerSites) -> int:

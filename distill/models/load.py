@@ -7,11 +7,12 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from distill.errors import DistillError, at, first_line, require_finite
 from distill.models.causal_lm import CausalLM
@@ -88,6 +89,11 @@ def load_model(name: str, dtype: str, device: torch.device | str = "cpu") -> Cau
         raise DistillError(f"model {name}: {error}") from None
     if family.adapter is None:
         raise DistillError(f"model {name}: no index scores: {family.no_features}")
+    if any(".indexer." in n and p.itemsize == 1 for n, p in model.named_parameters()):
+        raise DistillError(
+            f"model {name}: transformers keeps its indexers in FP8 here, and so they cannot train;"
+            " go layer by layer: `distill layerwise` dequantises"
+        )
     with at(f"model {name}"):
         require_finite_tensors(model.state_dict())
     return model

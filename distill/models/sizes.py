@@ -14,6 +14,9 @@ from distill.models.indexers import indexer_at
 from evalkit.dsa import ReuseSchedule, UnsupportedModelError
 from evalkit.dsa.families.sites import indexer_sites
 
+FP32 = 4
+BLOCK = (128, 128)  # values that share an FP8 scale
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
@@ -38,6 +41,7 @@ class ModelSizes:
         attention: heads × (query-key width + value width) of the main attention.
         masked_heads: heads whose scores exist for all pairs of tokens, where attention is masked;
             0 where it gathers the selected keys.
+        quantised: parameters that the checkpoint holds in FP8; they are dequantised as they load.
     """
 
     layers: int
@@ -54,6 +58,12 @@ class ModelSizes:
     ratio: int
     attention: int
     masked_heads: int
+    quantised: int = 0
+
+    def stored(self, itemsize: int) -> int:
+        """Bytes of the checkpoint, `itemsize` per parameter that is not in FP8."""
+        scales = self.quantised * FP32 // (BLOCK[0] * BLOCK[1])
+        return (self.parameters - self.quantised) * itemsize + self.quantised + scales
 
 
 def meta_model(config: PretrainedConfig) -> CausalLM:
@@ -101,8 +111,22 @@ def sizes_of(model: CausalLM) -> tuple[ModelSizes, ReuseSchedule]:
         ratio=sites.layout.ratio,
         attention=heads * (keys + values),
         masked_heads=0 if sites.family.sparse else heads,
+        quantised=_in_fp8(model, sites.root),
     )
     return sizes, sites.layout.native
+
+
+def _in_fp8(model: CausalLM, root: nn.Module) -> int:
+    """Parameters in FP8: matrices of the layers, but routers, head weights and what is named."""
+    settings = getattr(model.config, "quantization_config", None) or {}
+    if settings.get("quant_method") != "fp8":
+        return 0
+    kept = (".mlp.gate.", ".weights_proj.", *(settings.get("modules_to_not_convert") or ()))
+    return sum(
+        parameter.numel()
+        for name, parameter in root.named_parameters(prefix="model")
+        if ".layers." in name and parameter.dim() > 1 and not any(part in name for part in kept)
+    )
 
 
 def _count(module: nn.Module) -> int:

@@ -105,7 +105,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         f"- start: {config.student.start}{_choices(state)}",
         *_first_layer(state),
         f"- gradient: {state.best_step} of {config.train.steps} steps kept, loss {_losses(setup)},"
-        f" teacher {config.teacher.kind} ({config.teacher.combine}), {config.train.states} states",
+        f" teacher {config.teacher.kind} ({config.teacher.combine}), {setup.states} states",
         f"- text: {config.data.source.kind}, {setup.data.facts['tokens']['train']:,} training"
         f" tokens in sequences of {config.data.length};"
         f" tokens sha256 {setup.data.sha256[:16]}; {_left_out(setup)}",

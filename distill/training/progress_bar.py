@@ -68,7 +68,7 @@ class ProgressDisplay:
         match event:
             case CandidateChosen(choice=choice):
                 scores = ", ".join(f"{k} {v:.4g}" for k, v in choice.scores.items())
-                self._say(f"layer {choice.layer} from {choice.chosen} (logit KL: {scores})")
+                self._say(f"layer {choice.layer} from {choice.chosen} ({choice.measure}: {scores})")
                 if CANDIDATES in self._tasks:
                     self._bar.advance(self._tasks[CANDIDATES])
             case FirstLayerChosen():

@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 
 from distill.checkpoint.sharded import Checkpoint
 from distill.cli.main import app
-from distill.config.train import DistillConfig
 from distill.cost.whole_model import estimate
 from distill.errors import DistillError
 from distill.layerwise.layer_loader import Layers
-from distill.layerwise.pipeline import LayerwiseRun
 from distill.layerwise.setup import load_layerwise_setup
 from distill.layerwise.tensor_store import TensorStore
 from distill.models.forward import final_hidden_states, visit_indexer_calls
@@ -32,32 +30,11 @@ from evalkit.dsa.indexer_checkpoint import apply_indexer
 from tests.checkpoints import save
 from tests.distill.bases import in_fp8, sharded
 from tests.distill.helpers import batch
+from tests.distill.layerwise.runs import layerwise, recipe
 from tests.paths import TINY_MODEL
 
 CPU = torch.device("cpu")
 DENSE_THEN_SPARSE = ["dense"] * 4 + ["sparse"] * 4
-
-
-def recipe(model, **sections):
-    base = {
-        "model": str(model),
-        "dtype": "float32",
-        "arm": {"retention": "1/4"},
-        "data": {"length": 48, "train": 5, "held_out": 2, "calibration": 2, "shortest": 16},
-        "queries": {"per_sequence": 8},
-        "student": {"start": "own"},
-        "train": {"steps": 3, "batch": 3, "micro_batch": 2, "evaluate_every": 2},
-    }
-    for name, values in sections.items():
-        base[name] = values if isinstance(values, list) else base.get(name, {}) | values
-    return DistillConfig.model_validate(base)
-
-
-def layerwise(config, out, on_event=lambda _: None):
-    out.mkdir(exist_ok=True)
-    run = LayerwiseRun(load_layerwise_setup(config, out, out), out, on_event)
-    run.run(save_anyway=True)
-    return run
 
 
 def in_memory(config, out):
