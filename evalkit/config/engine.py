@@ -28,6 +28,8 @@ class EngineKind(Kind[C]):
         prefix_in_user_turn: whether an answer prefix ends the user's turn, instead of beginning the
             assistant's.
         likelihoods: whether it gives the log-probabilities of a text (`Sample.scored_from`).
+        repeatable: whether the same checkpoint gives a prompt the same answer under the same
+            settings, but for rounding: such answers may be kept (`evalkit run --cache`).
         check_arms: raises ValueError for arms that do not go with the section.
     """
 
@@ -38,6 +40,7 @@ class EngineKind(Kind[C]):
     turn_samples: Callable[[C], int] | None = None
     prefix_in_user_turn: Callable[[C], bool] = lambda _: False
     likelihoods: bool = False
+    repeatable: Callable[[C], bool] = lambda _: False
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 

@@ -19,4 +19,5 @@ KIND = EngineKind(
     shares_prefill=True,
     throughput=frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"}),
     likelihoods=True,
+    repeatable=lambda _: True,
 )
