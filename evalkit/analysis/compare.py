@@ -58,6 +58,12 @@ FLAGS = {
 }
 
 
+GROWN = (
+    "samples were added after a table was made: a verdict that was looked at again while it was"
+    " open is wrong more often than one of a single look (--until-decided is made for looking)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RunComparison:
     """A comparison with what a report wants to say around it.
@@ -172,7 +178,13 @@ def _remarks(
 ) -> tuple[str, ...]:
     """Lines about scores, and about samples that no other arm or nothing pairs."""
     unpaired = unpaired_notes(scored, baseline) if scored else ()
-    return (*score_notes(current), *unpaired, *unclustered_notes(run.arms, items))
+    notes = (*score_notes(current), *unpaired, *unclustered_notes(run.arms, items))
+    grown = [
+        f"{task.name} ({', then '.join(map(str, (*task.looks, task.samples)))})"
+        for task in run.tasks
+        if task.looks
+    ]
+    return notes if not grown else (*notes, f"{GROWN}: {', '.join(grown)}")
 
 
 def _baseline(store: RunStore, run: RunRecord, asked: str | None) -> str:

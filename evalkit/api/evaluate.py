@@ -18,6 +18,7 @@ from evalkit.core.recipe import overridden, parse
 from evalkit.core.toml import document
 from evalkit.engines.base import Engine
 from evalkit.report import markdown
+from evalkit.run.answer_cache import AnswerCache
 from evalkit.run.haystack_plan import undecidable
 from evalkit.run.plan import RunPlan, plan
 from evalkit.run.runner import StoppingRule
@@ -117,6 +118,7 @@ def carry_out(
     *,
     stopping: StoppingRule | None = None,
     engine: Engine | None = None,
+    cache: AnswerCache | None = None,
 ) -> dict[str, str]:
     """Answer what is missing under a progress bar with the time left, and score it.
 
@@ -126,6 +128,7 @@ def carry_out(
         console: where progress is shown.
         stopping: see `evalkit.run.runner.run`.
         engine: one that is open already.
+        cache: answers of other runs.
 
     Returns:
         arms that got no answers because their server does not run their schedule, and why.
@@ -133,7 +136,9 @@ def carry_out(
     for line in (*prefills(todo), *undecidable(todo)):
         console.print(f"· {line}", style="dim", markup=False)
     with open_counter(console, todo.total) as advance:
-        refused = generate(todo, store, on_answer=advance, stopping=stopping, engine=engine)
+        refused = generate(
+            todo, store, on_answer=advance, stopping=stopping, engine=engine, cache=cache
+        )
     score_run(store, todo.config.scoring)
     return refused
 

@@ -28,7 +28,7 @@ def bench(
     from evalkit.bench.runner import measure_arms, stored
     from evalkit.config.run import RunConfig
     from evalkit.core.console import open_console
-    from evalkit.core.errors import EvalkitError
+    from evalkit.core.errors import Interrupted
     from evalkit.core.recipe import load
     from evalkit.report.terminal import show_grid
     from evalkit.run.store import RunStore
@@ -42,7 +42,7 @@ def bench(
                 say = lambda line: console.print(line, style="dim", markup=False)  # noqa: E731
                 measure_arms(config, recipe.resolve().parent, store, say, add=add)
             except KeyboardInterrupt:
-                raise EvalkitError("interrupted: nothing is reported; run it again") from None
+                raise Interrupted("nothing is reported; run it again") from None
         facts, rounds = stored(store)
         report = reports.build(facts, rounds, store)
         reports.write(store, report)

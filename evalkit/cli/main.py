@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalkit.cli import (
     arms,
     bench,
+    cache,
     check,
     data,
     exchange,
@@ -34,6 +35,7 @@ app.add_typer(arms.app, name="arms")
 app.add_typer(schedule.app, name="schedule")
 app.command()(check.check)
 app.command()(bench.bench)
+app.command()(cache.cache)
 app.command()(power.power)
 app.command()(overlap.overlap)
 app.add_typer(data.app, name="data")

@@ -63,6 +63,10 @@ def run(
         list[str] | None,
         typer.Option(help="With --model: server of all arms, or ARM=URL; may be given again."),
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder of answers that runs share: asked once for all of them."),
+    ] = None,
 ) -> None:
     """Generate, score, compare and print; the same command resumes an interrupted run."""
     if recipe is not None and (model or tasks or arms or url or samples):
@@ -74,14 +78,16 @@ def run(
     else:
         store, todo = _with_recipe(recipe, set_ or (), out, limit)
     typed = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    _carry_out(store, replace(todo, command=typed), question if until_decided else None)
+    todo = replace(todo, command=typed)
+    _carry_out(store, todo, question if until_decided else None, cache)
 
 
-def _carry_out(store: RunStore, todo: RunPlan, question: str | None) -> None:
+def _carry_out(store: RunStore, todo: RunPlan, question: str | None, cache: Path | None) -> None:
     """Run a plan to its table; with a question, arms stop once it is decided."""
     from evalkit.api import carry_out
     from evalkit.engines import help_first_process
     from evalkit.engines.hf.distributed import is_helper
+    from evalkit.run.answer_cache import AnswerCache
 
     if is_helper():
         help_first_process(todo.config.engine)
@@ -93,7 +99,8 @@ def _carry_out(store: RunStore, todo: RunPlan, question: str | None) -> None:
 
         stopping = SequentialStopping(todo, store, question=question)
     with store.lock():
-        refused = carry_out(todo, store, console, stopping=stopping)
+        answers = None if cache is None else AnswerCache(cache)
+        refused = carry_out(todo, store, console, stopping=stopping, cache=answers)
     silent = [] if refused else _compare(store, None, console)
     console.print(f"records: {store.path}", style="dim", highlight=False)
     if refused:

@@ -29,6 +29,8 @@ class EngineKind(Kind[C]):
             assistant's.
         selects: whether it runs the selection policy of an arm.
         likelihoods: whether it gives the log-probabilities of a text (`Sample.scored_from`).
+        repeatable: whether the same checkpoint gives a prompt the same answer under the same
+            settings, but for rounding: such answers may be kept (`evalkit run --cache`).
         check_arms: raises ValueError for arms that do not go with the section.
     """
 
@@ -40,6 +42,7 @@ class EngineKind(Kind[C]):
     prefix_in_user_turn: Callable[[C], bool] = lambda _: False
     selects: bool = False
     likelihoods: bool = False
+    repeatable: Callable[[C], bool] = lambda _: False
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from evalkit.core.errors import EvalkitError
+from evalkit.core.errors import EvalkitError, Interrupted
 from evalkit.core.printable import printable
 from evalkit.core.secrets import redact
 
@@ -86,6 +86,9 @@ def run_command(name: str, app: Callable[[], object]) -> None:
     with _guarded():
         try:
             app()
+        except Interrupted as error:
+            echo(f"{name}: interrupted: {error}", error=True)
+            sys.exit(INTERRUPTED)
         except (EvalkitError, ScheduleError) as error:
             echo(f"{name}: {error}", error=True)
             sys.exit(2)

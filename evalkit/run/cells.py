@@ -1,16 +1,18 @@
-"""Cells of a run: each is asked before the first answer, and they come and go as arms do."""
+"""Cells of a run: each is asked before the first answer, they come and go as arms do, and grow."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.records import RunRecord
+from evalkit.core.records import RunRecord, TaskEntry
 from evalkit.core.types import Renderer
-from evalkit.dsa.json_types import JsonObject, JsonValue
+from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
 from evalkit.run.plan import RunPlan, changes
+from evalkit.run.store import RunStore
 from evalkit.tasks.base import Task, samples
 from evalkit.tasks.registry import TASKS, build, content
 
@@ -86,11 +88,15 @@ def cells(todo: RunPlan) -> dict[str, JsonObject]:
     """
     sections: dict[str, JsonObject] = {}
     for config in todo.config.tasks:
-        chooses = TASKS.of(config).chooses
-        whole = content(config, todo.base_dir)
-        section = {key: value for key, value in whole.items() if key not in chooses}
+        section = _binding(content(config, todo.base_dir), TASKS.of(config).name)
         sections |= {task.name: section for task in build(config, todo.base_dir)}
     return sections
+
+
+def _binding(section: JsonObject, kind: str) -> JsonObject:
+    """The fields of a section that decide what a sample of it is."""
+    chooses = TASKS[kind].chooses
+    return {key: value for key, value in section.items() if key not in chooses}
 
 
 def changed_cells(before: RunRecord, todo: RunPlan, wanted: JsonObject) -> list[str]:
@@ -103,11 +109,53 @@ def changed_cells(before: RunRecord, todo: RunPlan, wanted: JsonObject) -> list[
     """
     if not before.cells:
         return changes(before.identity.get("tasks"), wanted.get("tasks"), "tasks")
-    now = cells(todo)
-    shared = [name for name in before.cells if name in now]
-    return [t for name in shared for t in changes(before.cells[name], now[name], f"task {name}")]
+    now, texts = cells(todo), []
+    for name in before.cells:
+        if name in now:
+            old, kind = as_object(before.cells[name]), str(now[name]["kind"])
+            texts += changes(_binding(old, kind), now[name], f"task {name}")  # 0.2 kept all of it
+    return texts
+
+
+def changed_counts(before: RunRecord, todo: RunPlan, store: RunStore) -> list[str]:
+    """Cells with fewer samples than were answered: those would be compared, too.
+
+    And with more, where arms stopped early: the order of drawing was for what there was.
+    """
+    wanted = {task.name: todo.count(task) for task in todo.tasks}
+    answered: Counter[str] = Counter()
+    for arm in before.arms:
+        if arm.imported is None:
+            answered |= store.answered_by_cell(arm.name)
+    texts = [
+        f"task {name} has answers to {answered[name]} samples, {count} are asked (samples may be"
+        " added, not taken away)"
+        for name, count in wanted.items()
+        if answered[name] > count
+    ]
+    if before.until_decided is not None:
+        texts += [
+            f"task {task.name} had {task.samples} samples, {wanted[task.name]} are asked (arms"
+            " stopped early on an order of drawing that was for those)"
+            for task in before.tasks
+            if task.samples < wanted.get(task.name, 0)
+        ]
+    return texts
+
+
+def task_entries(before: RunRecord | None, todo: RunPlan, *, seen: bool) -> list[TaskEntry]:
+    """The cells for run.json; those that samples are added to say so if a table was `seen`."""
+    old = {task.name: task for task in before.tasks} if before else {}
+    entries = []
+    for task in todo.tasks:
+        entry = TaskEntry.of(task.name, todo.count(task), dict(task.deviations))
+        counts = old[task.name].looks if task.name in old else ()
+        if seen and task.name in old and old[task.name].samples < entry.samples:
+            counts = (*counts, old[task.name].samples)
+        entries.append(entry.with_looks(counts))
+    return entries
 
 
 def without_tasks(identity: Mapping[str, JsonValue]) -> JsonObject:
-    """An identity without its cells, which are compared one by one."""
-    return {key: value for key, value in identity.items() if key != "tasks"}
+    """An identity without its cells, which are compared one by one, and without their number."""
+    return {key: value for key, value in identity.items() if key not in ("tasks", "limit")}

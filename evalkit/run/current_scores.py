@@ -27,9 +27,10 @@ class CurrentScores:
         answers: completions by sample id, and what was read.
         scores: by sample id, in the order of the gold; none without an answer.
         counts: how many answers were scored ``again``, are ``edited`` since they were recorded,
-            have ``reasoning`` that an imported arm beside arms run here is not scored by; how
-            many scores have ``lost`` their answer, and how many are ``untold``: of an earlier
-            version, which did not keep what was scored.
+            came from a cache (``cached``), have ``reasoning`` that an imported arm beside arms run
+            here is not scored by; how many scores were ``falsified`` since they were written, have
+            ``lost`` their answer, or are ``untold``: of an earlier version, which did not keep what
+            was scored.
     """
 
     answers: Mapping[str, SampleRow]
@@ -50,8 +51,10 @@ NOTES = {
     " (evalkit score writes that down)",
     "lost": "scores left out, because their answers are gone",
     "edited": "answers are not those that were recorded (their checksum differs)",
+    "falsified": "scores are not those that were written (their checksum differs): scored again",
     "untold": "scores of an earlier version, which do not tell what was scored: evalkit score"
     " makes sure of them",
+    "cached": "answers were given in another run and taken from a cache (--cache)",
     "reasoning": "imported answers hold reasoning, which is split off as for the arms run here;"
     " the official script scores it, too",
 }
@@ -119,12 +122,18 @@ def _current(
         if row is None:
             continue
         counts["edited"] += row.edited
+        counts["cached"] += row.cached
         if item.is_read:
             continue
         if old is not None and old.basis is None:
             counts["untold"] += 1
-        elif old is None or old.basis != basis_of(item, row, rule, arm.dense_tokens):
-            counts["again"] += old is not None
+        elif (
+            old is None
+            or (falsified := old.edited)
+            or old.basis != basis_of(item, row, rule, arm.dense_tokens)
+        ):
+            if old is not None:
+                counts["falsified" if falsified else "again"] += 1
             old = score_row(item, row, rule, arm.dense_tokens)
         scores[sample_id] = old
     if arm.imported is not None and not all(other.imported for other in run.arms):

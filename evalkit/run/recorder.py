@@ -13,12 +13,18 @@ from evalkit.core.json_fields import optional_fields
 from evalkit.core.model_info import model_layout
 from evalkit.core.provenance import environment, with_guests
 from evalkit.core.recipe import canonical_hash
-from evalkit.core.records import ArmEntry, Invocation, RunRecord, StoppingRecord, TaskEntry
+from evalkit.core.records import ArmEntry, Invocation, RunRecord, StoppingRecord
 from evalkit.core.secrets import hide_fields, redact_message
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.index_cost import index_cost
 from evalkit.dsa.json_types import JsonObject
-from evalkit.run.cells import cells, changed_cells, without_tasks
+from evalkit.run.cells import (
+    cells,
+    changed_cells,
+    changed_counts,
+    task_entries,
+    without_tasks,
+)
 from evalkit.run.plan import RunPlan, changes, identity
 from evalkit.run.store import RunStore
 
@@ -42,7 +48,7 @@ class RunRecorder:
             identity_sha256=canonical_hash(wanted),
             recipe=hide_fields(todo.config.model_dump(mode="json")),
             cells=cells(todo),
-            tasks=[TaskEntry.of(t.name, todo.count(t), t.deviations) for t in todo.tasks],
+            tasks=task_entries(before, todo, seen=(store.path / "compare.json").exists()),
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
         )
@@ -72,6 +78,7 @@ class RunRecorder:
             return None
         ours, theirs = without_tasks(hide_fields(before.identity)), without_tasks(wanted)
         differences = [*changed_cells(before, self._todo, wanted), *changes(ours, theirs)]
+        differences += changed_counts(before, self._todo, self._store)
         if differences:
             raise EvalkitError(
                 f"{self._store.path} holds another run; changed: {'; '.join(differences[:4])}"

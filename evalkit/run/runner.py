@@ -6,8 +6,7 @@ block begins, so a run that is cut short has compared every arm on the same samp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -15,10 +14,9 @@ from evalkit.config.arm import ArmConfig
 from evalkit.config.engine import ENGINES
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import dense_tokens
-from evalkit.core.reasoning import without_reasoning
 from evalkit.core.recipe import Strict
-from evalkit.core.records import SampleRow, StoppingRecord
-from evalkit.core.types import Completion, Followup, Prompt, Renderer, Sample
+from evalkit.core.records import StoppingRecord
+from evalkit.core.types import Prompt, Renderer
 from evalkit.dsa import ReuseSchedule
 from evalkit.engines import open_engine
 from evalkit.engines.base import (
@@ -26,18 +24,20 @@ from evalkit.engines.base import (
     Engine,
     MultiProcessEngine,
     SharingEngine,
-    answers,
     answers_together,
     evidence,
     load,
 )
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.prompts.tokenizers import load_tokenizer
+from evalkit.run.answer_cache import AnswerCache
+from evalkit.run.cached_arms import cached_arms
 from evalkit.run.cells import ask_first_prompts
 from evalkit.run.plan import RunPlan
 from evalkit.run.recorder import RunRecorder
 from evalkit.run.shared_prefill import prefill_groups
-from evalkit.run.store import RunStore, sample_row
+from evalkit.run.store import RunStore
+from evalkit.run.turn import Turn, answered
 from evalkit.tasks.base import Task, samples
 
 BLOCK_SAMPLES = 512
@@ -79,6 +79,7 @@ def run(
     on_answer: Callable[[str, int], None] = lambda *_: None,
     stopping: StoppingRule | None = None,
     engine: Engine | None = None,
+    cache: AnswerCache | None = None,
 ) -> dict[str, str]:
     """Generate everything that is missing in a run directory.
 
@@ -88,6 +89,7 @@ def run(
         on_answer: called as (arm name, answers) while answers come, resumed ones included.
         stopping: draws the samples of every task in its order and may stop arms early.
         engine: one that is open already; default: the recipe's.
+        cache: answers of other runs that need not be given again, and where new ones go.
 
     Returns:
         arms that got no answers because their server does not run their schedule, and why.
@@ -111,20 +113,21 @@ def run(
         for arm in arms:
             recorder.describe(arm, model, facts, schedules[arm.name])
         recorder.write()
-        items = store.read_items()
-        done = {arm.name: _answered(store, arm.name) for arm in arms}
+        done = {arm.name: answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
         if ENGINES.of(todo.config.engine).servers:
             refused |= _check(engine, unfinished, schedules, recorder)
         recorder.write()
         arms = [arm for arm in arms if arm.name not in refused]
         _exclude(refused, stopping)
-        for prompts in _turns(blocks(todo, renderer, arms, stopping), todo.config.engine):
-            store.add_items(prompts, items)
-            asked = _undecided(arms, prompts[0].sample.task, stopping)
-            turns = [_Turn(engine, a, schedules[a.name], renderer, store, on_answer) for a in asked]
-            for name in _block(todo, engine, turns, prompts, done):
-                recorder.note_engagement(name, evidence(engine, name))
+        known = {}
+        if cache is not None:
+            known = cached_arms(cache, todo, recorder.run, arms, facts, schedules)
+        turns = [
+            Turn(engine, a, schedules[a.name], renderer, store, on_answer, known.get(a.name))
+            for a in arms
+        ]
+        _answer(todo, recorder, turns, stopping, done)
         for arm in arms:
             recorder.note_index_costs(arm, schedules[arm.name])
         recorder.write()
@@ -165,10 +168,34 @@ def _undecided(
     return [arm for arm in arms if stopping is None or not stopping.done(arm.name, task)]
 
 
+def _answer(
+    todo: RunPlan,
+    recorder: RunRecorder,
+    turns: Sequence[Turn],
+    stopping: StoppingRule | None,
+    done: Mapping[str, dict[str, str | None]],
+) -> None:
+    """Answer all blocks, what other runs have answered first, and note the evidence."""
+    if not turns:
+        return
+    arms, by_name = [turn.arm for turn in turns], {turn.arm.name: turn for turn in turns}
+    renderer, store = turns[0].renderer, turns[0].store
+    items = store.read_items()
+    for prompts in _turns(blocks(todo, renderer, arms, stopping), todo.config.engine):
+        store.add_items(prompts, items)
+        asked = [by_name[a.name] for a in _undecided(arms, prompts[0].sample.task, stopping)]
+        for turn in asked:
+            if verdict := turn.recall(prompts, done[turn.arm.name]):
+                recorder.note_engagement(turn.arm.name, {"verdict": verdict})
+        for name in _block(todo, asked, prompts, done):
+            proof = evidence(by_name[name].engine, name)
+            recorder.note_engagement(name, proof)
+            by_name[name].keep_for_others(str(proof["verdict"]))
+
+
 def _block(
     todo: RunPlan,
-    engine: Engine,
-    turns: Sequence[_Turn],
+    turns: Sequence[Turn],
     prompts: Sequence[Prompt],
     done: Mapping[str, Mapping[str, str | None]],
 ) -> Iterator[str]:
@@ -181,6 +208,7 @@ def _block(
     else:
         groups = prefill_groups(arms, schedules, todo.config.compare.repeat_of_baseline)
     for group in groups:
+        engine = left[group[0].name].engine
         if isinstance(engine, SharingEngine) and len(group) > 1:
             asks = [Ask(arm, schedules[arm.name], finished[arm.name]) for arm in group]
             for name, batch in answers_together(engine, asks, prompts):
@@ -255,91 +283,6 @@ def _take_block(stream: Iterator[Prompt], size: int) -> Iterator[Prompt]:
         tokens += len(prompt.token_ids)
         if tokens >= BLOCK_TOKENS:
             return
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One arm at work: everything that answering a block needs."""
-
-    engine: Engine
-    arm: ArmConfig
-    schedule: ReuseSchedule | None
-    renderer: ChatRenderer
-    store: RunStore
-    on_answer: Callable[[str, int], None]
-
-    def finished(self, prompts: Sequence[Prompt], done: Mapping[str, str | None]) -> set[str]:
-        """Ids of a block that the arm has answered; reports them as progress."""
-        by_id = {prompt.sample.id: prompt for prompt in prompts}
-        for sample_id, prompt in by_id.items():
-            if done.get(sample_id, prompt.sha256) != prompt.sha256:
-                raise EvalkitError(
-                    f"{self.store.path}: arm {self.arm.name} answered another prompt for"
-                    f" {sample_id}: the tokenizer or prompt policy changed since this run began;"
-                    " use a new directory"
-                )
-        finished = set(by_id) & set(done)
-        if finished:
-            self.on_answer(self.arm.name, len(finished))
-        return finished
-
-    def block(self, prompts: Sequence[Prompt], finished: Collection[str]) -> None:
-        """Answer what is missing of a block and keep it."""
-        asked, failed = self._final(prompts)
-        if failed:
-            self.store.add_samples(self.arm.name, failed)
-            self.on_answer(self.arm.name, len(failed))
-        for batch in answers(self.engine, self.arm, self.schedule, asked, finished):
-            self.keep(prompts, batch)
-
-    def keep(self, prompts: Sequence[Prompt], batch: Sequence[Completion]) -> None:
-        """Append answers to the records, and report progress.
-
-        Arms are joined on the question that all of them read: the first one.
-        """
-        by_id = {prompt.sample.id: prompt for prompt in prompts}
-        self.store.add_samples(self.arm.name, [sample_row(by_id[c.sample_id], c) for c in batch])
-        self.on_answer(self.arm.name, len(batch))
-
-    def _final(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[SampleRow]]:
-        """The prompts whose answer is scored, and rows of those whose first call failed."""
-        by_id = {p.sample.id: p for p in prompts if p.sample.followup is not None}
-        if not by_id:
-            return list(prompts), []
-        answered = _answered(self.store, self.arm.name, "first")
-        twice = list(by_id.values())
-        for batch in answers(self.engine, self.arm, self.schedule, twice, set(answered)):
-            rows = [sample_row(by_id[c.sample_id], c) for c in batch]
-            self.store.add_samples(self.arm.name, rows, "first")
-        firsts = self.store.read_samples(self.arm.name, "first")
-        asked, failed = [], []
-        for prompt in prompts:
-            sample = prompt.sample
-            if sample.followup is None:
-                asked.append(prompt)
-            elif firsts[sample.id].failed:
-                failed.append(firsts[sample.id])
-            else:
-                first = without_reasoning(firsts[sample.id].completion)
-                asked.append(self.renderer.render(_second(sample, sample.followup, first)))
-        return asked, failed
-
-
-def _second(sample: Sample, followup: Followup, first_answer: str) -> Sample:
-    """The follow-up question as a sample of its own, under the same id."""
-    return replace(
-        sample,
-        text=followup.fill(first_answer),
-        max_new_tokens=followup.max_new_tokens,
-        answer_prefix=followup.answer_prefix,
-        followup=None,
-    )
-
-
-def _answered(store: RunStore, arm: str, call: str = "samples") -> dict[str, str | None]:
-    """Prompt hash per sample that has an answer; failed ones are tried again."""
-    rows = store.read_samples(arm, call)
-    return {i: row.prompt_sha256 for i, row in rows.items() if not row.failed}
 
 
 def _schedule(engine: Engine, arm: ArmConfig) -> ReuseSchedule | None:

@@ -140,4 +140,5 @@ def score_row(
     if row.finish_reason in CUT:
         flags.append(row.finish_reason)
     basis = basis_of(item, row, scoring, dense_tokens)
-    return ScoreRow(item.sample_id, item.task, item.metric, value, answer, tuple(flags), basis)
+    row_of = (item.sample_id, item.task, item.metric, value, answer, tuple(flags), basis)
+    return ScoreRow(*row_of).sealed()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,6 +164,11 @@ class RunStore:
                 )
             samples[row.sample_id] = row
         return samples
+
+    def answered_by_cell(self, arm: str) -> Counter[str]:
+        """How many samples an arm has answered, those of cells that the recipe has no more too."""
+        rows = read_jsonl(self.arm_dir(arm) / "samples.jsonl", SampleRow.parse)
+        return Counter({row.sample_id: row.task for row in rows}.values())
 
     def add_samples(self, arm: str, rows: Iterable[SampleRow], call: str = "samples") -> None:
         """Append completions and make sure that they are on disk."""

@@ -82,7 +82,8 @@ class TaskKind(Kind[C]):
         descriptions: one line for every task of the kind, by its name; needs no data.
         columns: column of a report by the name of a cell before ``@`` and ``/`` (a shell pattern),
             in the order of the table. Cells without one are a column of their own.
-        chooses: fields of a section that only say which cells there are: a run may change them.
+        chooses: fields of a section that only say which cells there are, and how many samples they
+            have: a run may change them, and add samples.
         summaries: what the benchmark itself reports beside the mean of a cell.
         dataset: of a cell, for model cards; None: it is generated.
         contents: checksums of the files that a section names, by the field that names them; in the

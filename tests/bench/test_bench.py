@@ -409,6 +409,19 @@ def test_one_set_of_machines_started_anew_for_every_arm(paper_checkpoint, tmp_pa
         assert "another load was measured here" in capsys.readouterr().err
 
 
+def test_an_interrupt_is_said_and_ends_as_shells_have_it(tmp_path, capsys, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evalkit.bench.runner.measure_arms", stop)
+    path = tmp_path / "recipe.toml"
+    text = RECIPE.format(model=tmp_path, off="http://a", half="http://b", other="http://c")
+    path.write_text(text, encoding="utf-8")
+    assert evalkit("bench", path, "--out", tmp_path / "run") == 130
+    said = capsys.readouterr().err
+    assert said == "evalkit: interrupted: nothing is reported; run it again\n"
+
+
 def test_what_cannot_be_measured_is_said(paper_checkpoint, tmp_path, capsys):
     out, path = tmp_path / "run", tmp_path / "recipe.toml"
     with server("{}", 0.0) as off, server(HALF, 0.0) as half:

@@ -79,6 +79,25 @@ def test_an_edited_answer_is_scored_again_and_said_to_be_edited(out):
     assert "changed since" not in remarks(out)
 
 
+@pytest.mark.parametrize("fields", [{"score": 0.0}, {"flags": ["error"]}, {"answer": "no"}])
+def test_an_edited_score_is_scored_again_and_said_to_be_edited(out, fields):
+    change(out / "arms" / "two" / "scores.jsonl", 3, **fields)
+    assert row(out).score == 1.0
+    assert "not those that were written (their checksum differs): scored again: two (3)" in remarks(
+        out
+    )
+    assert evalkit("score", out) == 0
+    assert (row(out).score, remarks(out)) == (1.0, "")
+
+
+def test_scores_of_a_version_without_checksums_are_taken(out):
+    path = out / "arms" / "two" / "scores.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(old.pop("checksum") for old in rows)
+    path.write_text("".join(json.dumps(old) + "\n" for old in rows))
+    assert (row(out).score, remarks(out)) == (1.0, "")
+
+
 def test_edited_gold_is_scored_again(out):
     change(out / "items.jsonl", 4, references=["0"])
     assert row(out).score == pytest.approx(8 / 12)

@@ -139,7 +139,7 @@ def test_failed_answers_stay_in_the_denominator_and_are_tried_again(recipe, tmp_
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("repeats = 4\nhay", "repeats = 5\nhay"), "task needle@256.repeats was 4, is 5"),
+        (("value_digits = 4", "value_digits = 5"), "task needle@256.value_digits was 4, is 5"),
         (("lag = 1", "lag = 2"), "arm MLI k=1.lag was 1, is 2"),
         (('"again"\n[[', '"other"\n[['), "arm again is gone"),
     ],
@@ -164,7 +164,7 @@ def test_a_run_without_an_answer_binds_nobody(recipe, tmp_path, checkpoint, caps
     assert error.count("\n") == 1
     assert evalkit("run", path, "--out", out) == 0
     assert evalkit("run", path, "--out", out, "--limit", 1) == 2
-    assert "limit was None, is 1" in capsys.readouterr().err
+    assert "has answers to 12 samples, 1 are asked" in capsys.readouterr().err
 
 
 def _cut_weights(model):
@@ -239,7 +239,8 @@ def test_limit_takes_the_first_samples(recipe, tmp_path):
     assert evalkit("run", recipe(), "--out", out, "--limit", 3) == 0
     ids = list(RunStore(out).read_samples("baseline"))
     assert ids == ["needle@256/0", "needle@256/1", "needle@256/2"]
-    assert evalkit("run", recipe(), "--out", out) == 2
+    assert evalkit("run", recipe(), "--out", out) == 0
+    assert len(RunStore(out).read_samples("baseline")) == 12
 
 
 def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, checkpoint, capsys):

@@ -91,6 +91,7 @@ class ServerCheck:
         probe: greedy continuations by probe prompt.
         servers: what each server reported of itself.
         did_nothing: the probe's words where it found that the setting probably did nothing.
+        deterministic: whether the probe was answered twice alike; None where it was not told.
     """
 
     verdict: str
@@ -98,6 +99,7 @@ class ServerCheck:
     probe: Mapping[str, str]
     servers: tuple[JsonObject, ...]
     did_nothing: str = ""
+    deterministic: bool | None = None
 
     @classmethod
     def parse(cls, data: JsonObject) -> ServerCheck:
@@ -111,6 +113,7 @@ class ServerCheck:
             did_nothing=next(
                 (text(finding, "text") for finding in findings if finding.get("did_nothing")), ""
             ),
+            deterministic=None if (told := data.get("deterministic")) is None else told is True,
         )
 
 

@@ -107,6 +107,7 @@ class SampleRow(NamedTuple):
         max_new_tokens: the most that might be generated; None where it is not known.
         checksum: of the answer when it was recorded (`sealed`); None in rows of an earlier version.
         redacted: whether a secret stood in the completion, which is no longer in it.
+        cached: whether the answer was given in another run (`evalkit run --cache`).
     """
 
     sample_id: str
@@ -123,6 +124,7 @@ class SampleRow(NamedTuple):
     max_new_tokens: int | None = None
     checksum: str | None = None
     redacted: bool = False
+    cached: bool = False
 
     @classmethod
     def parse(cls, row: JsonObject) -> SampleRow:
@@ -157,6 +159,7 @@ class SampleRow(NamedTuple):
             budget if isinstance(budget, int) else None,
             checksum if isinstance(checksum, str) else None,
             get("redacted") is True,
+            get("cached") is True,
         )
 
     def sealed(self) -> SampleRow:
@@ -206,6 +209,8 @@ class SampleRow(NamedTuple):
             row["checksum"] = self.checksum
         if self.redacted:
             row["redacted"] = True
+        if self.cached:
+            row["cached"] = True
         return row
 
 
@@ -221,6 +226,7 @@ class ScoreRow(NamedTuple):
         flags: counts of the report: ``error``, ``empty``, ``length`` (ran out of tokens) ...
         basis: `digest` of the answer, the gold and the rule that were scored; None in rows of an
             earlier version.
+        checksum: of the score when it was written (`sealed`); likewise.
     """
 
     sample_id: str
@@ -230,6 +236,7 @@ class ScoreRow(NamedTuple):
     answer: str
     flags: tuple[str, ...] = ()
     basis: str | None = None
+    checksum: str | None = None
 
     @classmethod
     def parse(cls, row: JsonObject) -> ScoreRow:
@@ -248,18 +255,33 @@ class ScoreRow(NamedTuple):
             raise _unusable(row, names, "flags" if _is_number(score) else "score")
         answer = answer if isinstance(answer, str) else ""
         labels = tuple(map(str, flags)) if flags else ()
-        basis = get("basis")
+        basis, checksum = get("basis"), get("checksum")
         return cls(
             *(sample_id, task, metric, score, answer, labels),
             basis if isinstance(basis, str) else None,
+            checksum if isinstance(checksum, str) else None,
         )
+
+    def sealed(self) -> ScoreRow:
+        """With its checksum: a score that is edited later is noticed."""
+        return self._replace(checksum=self._content())
+
+    @property
+    def edited(self) -> bool:
+        """Whether the score is not the one that was written."""
+        return self.checksum is not None and self.checksum != self._content()
+
+    def _content(self) -> str:
+        score = repr(float(self.score))
+        return digest(self.sample_id, score, self.answer, " ".join(self.flags), self.basis)
 
     def json(self) -> JsonObject:
         """The line on disk."""
-        row = self._asdict()
-        if self.basis is None:
-            del row["basis"]
-        return row
+        return {
+            key: value
+            for key, value in self._asdict().items()
+            if value is not None or key not in ("basis", "checksum")
+        }
 
 
 def digest(*parts: str | None) -> str:

@@ -18,7 +18,7 @@ from evalkit.core.json_fields import (
     texts,
 )
 from evalkit.core.records.arms import ArmEntry
-from evalkit.dsa.json_types import JsonObject
+from evalkit.dsa.json_types import JsonObject, as_list
 
 FORMAT = 1
 """Of run.json and of the files beside it; a higher one was written by a later version."""
@@ -32,12 +32,14 @@ class TaskEntry:
         name: of the cell.
         samples: planned per arm.
         deviations: departures from the official benchmark.
+        looks: how many samples it had when a table was made and others were added then.
         stored: the JSON object.
     """
 
     name: str
     samples: int
     deviations: JsonObject
+    looks: tuple[int, ...]
     stored: JsonObject = field(repr=False)
 
     @classmethod
@@ -49,12 +51,21 @@ class TaskEntry:
     def parse(cls, data: JsonObject) -> TaskEntry:
         """Raises BadField."""
         return cls(
-            text(data, "name"), integer(data, "samples"), optional_fields(data, "deviations"), data
+            text(data, "name"),
+            integer(data, "samples"),
+            optional_fields(data, "deviations"),
+            tuple(integer({"looks": n}, "looks") for n in as_list(data.get("looks"))),
+            data,
         )
 
     def with_samples(self, samples: int) -> TaskEntry:
         """With another number of samples."""
         return TaskEntry.parse({**self.stored, "samples": samples})
+
+    def with_looks(self, looks: Iterable[int]) -> TaskEntry:
+        """With the numbers of samples of earlier tables."""
+        counts = list(looks)
+        return TaskEntry.parse({**self.stored, **({"looks": counts} if counts else {})})
 
 
 @dataclass(frozen=True, slots=True)

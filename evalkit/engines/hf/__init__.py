@@ -20,4 +20,5 @@ KIND = EngineKind(
     throughput=frozenset({"batch_tokens", "max_batch", "prefill_chunk", "device_map"}),
     selects=True,
     likelihoods=True,
+    repeatable=lambda _: True,
 )

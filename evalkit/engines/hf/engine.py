@@ -112,6 +112,7 @@ class HfEngine:
             "model_type": live.config.model_type,
             "dtype": str(live.dtype).removeprefix("torch."),
             "device": str(live.device),
+            "accelerator": _accelerator(live.device),
             "attention": self._attention(live, sites),
         }
         self._loaded = _Loaded(model, live, sites, decoder, facts)
@@ -343,3 +344,8 @@ def _calls(applied: AppliedSchedule | None) -> list[int]:
     if applied is None:
         return []
     return [applied.calls[i] for i in range(len(applied.schedule))]
+
+
+def _accelerator(device: torch.device) -> str | None:
+    """What kind of GPU it is; None for others."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None

@@ -32,5 +32,6 @@ KIND = EngineKind(
     servers=True,
     turn_samples=lambda config: config.turn_samples,
     prefix_in_user_turn=lambda config: config.api == "chat" and config.chat_prefix == "user",
+    repeatable=lambda config: config.temperature == 0,
     check_arms=_check_arms,
 )

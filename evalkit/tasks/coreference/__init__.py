@@ -9,7 +9,7 @@ __all__ = ["KIND", "CoreferenceConfig", "CoreferenceTask", "build"]
 KIND = TaskKind(
     config=CoreferenceConfig,
     build=build,
-    chooses=("equal", "lengths"),
+    chooses=("equal", "lengths", "samples"),
     descriptions=lambda: {
         "coreference": "the i-th of several equal requests of a long conversation"
     },

@@ -9,6 +9,6 @@ __all__ = ["KIND", "GraphWalkConfig", "GraphWalkTask", "build"]
 KIND = TaskKind(
     config=GraphWalkConfig,
     build=build,
-    chooses=("operations", "lengths"),
+    chooses=("operations", "lengths", "samples"),
     descriptions=lambda: DESCRIPTIONS,
 )

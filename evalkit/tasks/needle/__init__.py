@@ -19,7 +19,7 @@ __all__ = [
 KIND = TaskKind(
     config=NeedleConfig,
     build=build,
-    chooses=("lengths",),
+    chooses=("lengths", "repeats"),
     descriptions=lambda: {"needle": "access codes in a haystack: lengths × depths × repeats"},
     columns={"needle*": "needle"},
 )
