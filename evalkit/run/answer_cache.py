@@ -79,9 +79,9 @@ class AnswerCache:
         with self._open() as file:
             wanted = list(keys)
             for start in range(0, len(wanted), _MOST_ASKED):
-                some = wanted[start : start + _MOST_ASKED]
-                marks = ",".join("?" * len(some))
-                rows = file.execute(f"select * from answers where key in ({marks})", some)  # noqa: S608
+                asked = wanted[start : start + _MOST_ASKED]
+                marks = ",".join("?" * len(asked))
+                rows = file.execute(f"select * from answers where key in ({marks})", asked)  # noqa: S608
                 for key, text, checksum in rows.fetchall():
                     kept = Kept.parse(text, checksum)
                     if kept is None:
