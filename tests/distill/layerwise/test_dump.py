@@ -26,6 +26,8 @@ from tests.distill.cli.commands import distill, write_recipe
 from tests.distill.layerwise.runs import layerwise, recipe
 
 OFF_POLICY = {"choice": {"checkpoint": "recall"}, "train": {"states": "off_policy"}}
+TWO_LAYERS = {"retention": None, "pattern": "FSSSFSFS"}
+TWO_PHASES = {"retention": None, "pattern": "FFSSSSSF", "lag": 1}
 BOTH = [{"kind": "kl", "weight": 0.5}, {"kind": "listmle", "weight": 0.5}]
 
 
@@ -45,8 +47,18 @@ def shared(tmp_path_factory):
 @pytest.fixture(scope="module")
 def small(checkpoint, tmp_path_factory):
     """(recipe, dump) of two trained layers."""
-    config = recipe(checkpoint, arm={"retention": "1/2"}, **OFF_POLICY)
+    config = recipe(checkpoint, arm=TWO_LAYERS, **OFF_POLICY)
     return config, dumped(config, tmp_path_factory.mktemp("small") / "dump")
+
+
+def of_several_lengths(folder):
+    """The `data` section of documents most of which are shorter than a sequence."""
+    words = "the index of a layer selects keys, and other layers read what it has selected. " * 2
+    texts = [words[i % 9 : i % 9 + 36 + 8 * (i % 6)] for i in range(40)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    (folder / "short.jsonl").write_text("\n".join(lines))
+    source = {"kind": "text", "paths": [str(folder / "short.jsonl")]}
+    return {"source": source, "shortest": 10, "length": 48}
 
 
 def steps(out):
@@ -60,18 +72,19 @@ def steps(out):
 @pytest.mark.parametrize(
     ("base", "sections"),
     [
-        ("checkpoint", {"arm": {"retention": "1/2", "lag": 1}, "loss": BOTH}),
+        ("checkpoint", {"arm": TWO_PHASES, "loss": BOTH}),
         ("shared", {"dtype": "bfloat16", "student": {"start": "random"}}),
         pytest.param("shared", {"train": {"micro_batch": 1}}, marks=pytest.mark.slow),
-        pytest.param("checkpoint", {"dtype": "float16"}, marks=pytest.mark.slow),
+        pytest.param("checkpoint", {"arm": {"retention": "1/2"}}, marks=pytest.mark.slow),
     ],
-    ids=["lag, both losses", "GLM-5, shared layers, bf16", "one at a time", "fp16"],
+    ids=["lag, both losses", "GLM-5, shared layers, bf16", "one at a time", "three layers"],
 )
 def test_training_from_a_dump_is_the_same_bit_for_bit(
     request, tmp_path, monkeypatch, base, sections
 ):
     sections = dict(sections)
     dtype = sections.pop("dtype", "float32")
+    sections["data"] = of_several_lengths(tmp_path)
     sections["train"] = OFF_POLICY["train"] | sections.get("train", {})
     config = recipe(request.getfixturevalue(base), choice=OFF_POLICY["choice"], **sections)
     config = config.model_copy(update={"dtype": dtype})
@@ -186,7 +199,7 @@ def test_another_model_other_text_another_precision(small, checkpoint, tmp_path)
         tmp_path / "a",
         r"whose (weights|config)",
     )
-    text = recipe(checkpoint, arm={"retention": "1/2"}, data={"length": 40}, **OFF_POLICY)
+    text = recipe(checkpoint, arm=TWO_LAYERS, data={"length": 40}, **OFF_POLICY)
     refused(text, dump, tmp_path / "b", "dumped on other text .*distill data")
     half = config.model_copy(update={"dtype": "bfloat16"})
     refused(half, dump, tmp_path / "c", "holds float32, the recipe runs in bfloat16")
@@ -204,9 +217,7 @@ def test_other_tokens_than_the_text_and_layers_that_are_not_there(small, checkpo
 
     rewrite(dump, with_a_token_in_front)
     refused(config, dump, tmp_path / "a", "other token ids than the recipe's")
-    every = recipe(
-        checkpoint, arm={"retention": "1/2"}, student={"first_layer": "train"}, **OFF_POLICY
-    )
+    every = recipe(checkpoint, arm=TWO_LAYERS, student={"first_layer": "train"}, **OFF_POLICY)
     refused(every, original, tmp_path / "b", "no hidden states of .* at layer 0")
 
 
