@@ -30,6 +30,7 @@ FORMATS = Registry(
         "lm_eval": "evalkit.importers.lm_eval:FORMAT",
         "kvpress": "evalkit.importers.kvpress:FORMAT",
         "infinitebench": "evalkit.importers.infinitebench:FORMAT",
+        "opencompass": "evalkit.importers.opencompass:FORMAT",
         "jsonl": "evalkit.importers.json_lines:FORMAT",
     },
     "evalkit.importers",

@@ -23,6 +23,7 @@ FILES = {
     "kvpress": ["predictions.csv"],
     "infinitebench": ["preds_passkey.jsonl", "preds_kv_retrieval.jsonl"],
     "jsonl": ["mine.jsonl"],
+    "opencompass": ["LongBench_qasper.json", "LongBench_trec_0.json"],
 }
 OPTIONS = {"jsonl": {"metric": "qa_f1"}}
 DOC = {"answers": ["Food"], "all_classes": ["Food"], "outputs": ["12"], "max_length": 4096}
@@ -41,6 +42,12 @@ GOOD = {
             "task": "t",
             "cluster": "c",
             "length": 9,
+        }
+    ],
+    "opencompass": [
+        {
+            "0": {"prediction": "Food", "gold": DOC, "origin_prompt": "x"},
+            "1": {"prediction": "Food", "gold": ["Food"]},
         }
     ],
 }

@@ -1,6 +1,8 @@
-"""Plain JSON lines with fields of any name and InfiniteBench's retrieval tasks."""
+"""Plain JSON lines with fields of any name, OpenCompass, and InfiniteBench's retrieval tasks."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -115,6 +117,62 @@ def test_the_command(tmp_path, capsys):
     assert "--field references: write it as references=gold" in capsys.readouterr().err
     assert evalkit("import", "longbench", path, "--arm", "a", "--out", "x", "--metric", "f") == 2
     assert "--field and --metric are not for longbench" in capsys.readouterr().err
+
+
+# -- OpenCompass -----------------------------------------------------------------------------------
+
+
+def said(i, text=None, gold=None):
+    gold = [f"answer {i}"] if gold is None else gold
+    return {
+        "origin_prompt": "…",
+        "prediction": f"answer {i}" if text is None else text,
+        "gold": gold,
+    }
+
+
+def compass(path, *records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({str(i): record for i, record in enumerate(records)}, indent=4))
+
+
+def test_opencompass_is_joined_by_its_numbers(tmp_path, store):
+    folder = tmp_path / "predictions" / "llama"
+    compass(folder / "LongBench_qasper_0.json", said(0), said(1, "no"))
+    compass(folder / "LongBench_qasper_1.json", said(2, gold="answer 2"))
+    labels = {"answers": ["Food"], "all_classes": ["Food", "Date"]}
+    compass(folder / "LongBench_trec.json", said(0, "Food", labels))
+    compass(folder / "gsm8k.json", said(0))
+    report = import_predictions("opencompass", folder, "a", store)
+    assert [str(problem) for problem in report.problems] == [
+        "gsm8k.json: no task of LongBench; left out"
+    ]
+    found = scores(store)
+    assert found.pop("longbench/qasper/1") < 1
+    assert found == {"longbench/qasper/0": 1, "longbench/qasper/2": 1, "longbench/trec/0": 1}
+    compass(tmp_path / "other" / "LongBench_qasper.json", said(0), said(1), said(2))
+    compass(tmp_path / "other" / "LongBench_trec.json", said(0, "Date", labels))
+    report = import_predictions("opencompass", tmp_path / "other", "b", store)
+    assert report.coverage == ()
+
+
+def test_broken_files_of_opencompass(tmp_path, store):
+    folder = tmp_path / "llama"
+    compass(folder / "LongBench_qasper.json", said(0), 7, said(2, gold=[]))
+    data = json.loads((folder / "LongBench_qasper.json").read_text())
+    (folder / "LongBench_qasper.json").write_text(json.dumps(data | {"x": said(3)}))
+    (folder / "LongBench_trec.json").write_text("[1]")
+    report = import_predictions("opencompass", folder, "a", store)
+    said_ = " | ".join(str(problem) for problem in report.problems)
+    for part in ("x: no number of a sample", "1.prediction: ", "2.answers: an empty list"):
+        assert part in said_
+    assert list(store.read_samples("a")) == ["longbench/qasper/0"]
+    compass(folder / "LongBench_hotpotqa_1.json", said(0))
+    with pytest.raises(EvalkitError, match="the parts of hotpotqa are not all there"):
+        import_predictions("opencompass", folder, "b", store)
+    compass(tmp_path / "LongBench_qasper.json", said(0))
+    with pytest.raises(EvalkitError, match="files of 2 runs"):
+        import_predictions("opencompass", tmp_path, "b", store)
 
 
 # -- InfiniteBench ---------------------------------------------------------------------------------
