@@ -9,6 +9,7 @@ import typer
 
 from evalkit.cli.common import RunDir
 from evalkit.core.console import echo
+from evalkit.core.errors import EvalkitError
 from evalkit.exporters import FORMATS as EXPORTS
 from evalkit.importers import FORMATS as IMPORTS
 
@@ -31,6 +32,11 @@ def import_(
         list[str] | None,
         typer.Option(help="Key phrase of another needle than the original one; repeatable."),
     ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(help="Of jsonl: where a field is, such as references=gold; repeatable."),
+    ] = None,
+    metric: Annotated[str, typer.Option(help="Of jsonl: how the answers are scored.")] = "",
 ) -> None:
     """Add the predictions of another harness as an arm of a run, and score them."""
     from evalkit.importers import import_predictions
@@ -39,13 +45,24 @@ def import_(
 
     store = RunStore(out)
     report = import_predictions(
-        format_, path, arm, store, allow_partial=allow_partial, phrases=phrase or ()
+        *(format_, path, arm, store),
+        allow_partial=allow_partial,
+        phrases=phrase or (),
+        fields=dict(map(_pair, field or ())),
+        metric=metric,
     )
     for line in report.lines():
         echo(line)
     if not report.unchanged:
         with store.lock():
             score_run(store)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, place = text.partition("=")
+    if not (name and separator and place):
+        raise EvalkitError(f"--field {text}: write it as references=gold")
+    return name, place
 
 
 def export(

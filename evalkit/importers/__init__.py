@@ -10,7 +10,7 @@ from evalkit.core.printable import name_problem
 from evalkit.importers.common.format import ImportFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from evalkit.importers.common.import_report import ImportReport
@@ -29,6 +29,9 @@ FORMATS = Registry(
         "needle_kamradt": "evalkit.importers.needle_kamradt:FORMAT",
         "lm_eval": "evalkit.importers.lm_eval:FORMAT",
         "kvpress": "evalkit.importers.kvpress:FORMAT",
+        "infinitebench": "evalkit.importers.infinitebench:FORMAT",
+        "opencompass": "evalkit.importers.opencompass:FORMAT",
+        "jsonl": "evalkit.importers.json_lines:FORMAT",
     },
     "evalkit.importers",
 )
@@ -42,6 +45,8 @@ def import_predictions(
     *,
     allow_partial: bool = False,
     phrases: Sequence[str] = (),
+    fields: Mapping[str, str] | None = None,
+    metric: str = "",
 ) -> ImportReport:
     """Add predictions as an arm to a run directory, which is made if absent; all or nothing.
 
@@ -57,11 +62,15 @@ def import_predictions(
         allow_partial: take an arm that has not the same samples as the others, without the tasks
             whose lines cannot be joined.
         phrases: what an answer must hold where the needle is not that of the first needle test.
+        fields: names of the fields of a plain JSONL, by ours (``prediction``, ``references``,
+            ``id``, ``task``, ``cluster``, ``length``, ``all_classes``).
+        metric: of its answers.
 
     Raises:
         EvalkitError: unknown format, nothing to import, an arm of that name with other content,
             answers that disagree with those of the run or unequal coverage without the flag,
-            phrases for results without a needle, or the format's package has a fault.
+            phrases for results without a needle, fields for a format that has its own, or the
+            format's package has a fault.
     """
     from evalkit.importers.common.add_arm import add_arm
     from evalkit.importers.common.predictions import PredictionSet
@@ -71,7 +80,9 @@ def import_predictions(
         raise EvalkitError(f"--arm: {problem}")
     if any(not phrase.strip() for phrase in phrases):
         raise EvalkitError("a key phrase is empty")
-    predictions = PredictionSet(phrases=tuple(phrases))
+    if (fields or metric) and not format_record.mapped:
+        raise EvalkitError(f"--field and --metric are not for {format_}, which has its own")
+    predictions = PredictionSet(phrases=tuple(phrases), fields=dict(fields or {}), metric=metric)
     with running(FORMATS.package(format_)):
         format_record.read(path, predictions)
     if not any(predictions.lines.values()) and not predictions.without_gold:

@@ -35,6 +35,8 @@ METRICS = Registry(
         "retrieval_zh": "evalkit.scorers.labels:RETRIEVAL_ZH",
         "count": "evalkit.scorers.labels:COUNT",
         "code_sim": "evalkit.scorers.code:CODE_SIM",
+        "first_number": "evalkit.scorers.infinitebench:FIRST_NUMBER",
+        "key_value": "evalkit.scorers.infinitebench:KEY_VALUE",
         "choice": "evalkit.scorers.choice:CHOICE",
     },
     "evalkit.scorers",

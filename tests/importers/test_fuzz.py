@@ -21,7 +21,11 @@ FILES = {
     "needle_kamradt": ["n.jsonl", "r_results.json"],
     "lm_eval": ["samples_longbench_trec_2026.jsonl", "samples_ruler_vt_2026.jsonl"],
     "kvpress": ["predictions.csv"],
+    "infinitebench": ["preds_passkey.jsonl", "preds_kv_retrieval.jsonl"],
+    "jsonl": ["mine.jsonl"],
+    "opencompass": ["LongBench_qasper.json", "LongBench_trec_0.json"],
 }
+OPTIONS = {"jsonl": {"metric": "qa_f1"}}
 DOC = {"answers": ["Food"], "all_classes": ["Food"], "outputs": ["12"], "max_length": 4096}
 GOOD = {
     "longbench": [qa(0), trec(1), qa(2, "Paragraph 3", answers=["Paragraph 3"])],
@@ -29,6 +33,23 @@ GOOD = {
     "ruler": [ruler(0), ruler(1)],
     "needle_kamradt": [needle(1000, 0), needle(2000, 50)],
     "lm_eval": [sample_log(0, DOC, "12"), sample_log(1, DOC, "Food")],
+    "infinitebench": [{"id": 0, "prediction": "12", "ground_truth": ["12"]}],
+    "jsonl": [
+        {
+            "id": "a",
+            "prediction": "12",
+            "references": "12",
+            "task": "t",
+            "cluster": "c",
+            "length": 9,
+        }
+    ],
+    "opencompass": [
+        {
+            "0": {"prediction": "Food", "gold": DOC, "origin_prompt": "x"},
+            "1": {"prediction": "Food", "gold": ["Food"]},
+        }
+    ],
 }
 
 text = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -71,7 +92,7 @@ def check(format_, contents):
             (root / name).write_bytes(content)
         store = RunStore(Path(folder) / "run")
         try:
-            report = import_predictions(format_, root, "a", store)
+            report = import_predictions(format_, root, "a", store, **OPTIONS.get(format_, {}))
         except EvalkitError as error:
             assert "\n" not in str(error).strip()
             assert not store.exists
@@ -80,7 +101,7 @@ def check(format_, contents):
         assert all(str(problem) for problem in report.problems)
         assert report.lines()
         assert score_run(store) == {"a": report.records}
-        assert import_predictions(format_, root, "a", store).unchanged
+        assert import_predictions(format_, root, "a", store, **OPTIONS.get(format_, {})).unchanged
 
 
 def try_records(format_, examples):

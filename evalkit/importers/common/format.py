@@ -18,6 +18,8 @@ class ImportFormat:
     Attributes:
         read: puts the records of a folder or file into a `PredictionSet`, and notes there what is
             wrong with single ones; raises EvalkitError where nothing of the format is there.
+        mapped: whether the user names the fields and the metric.
     """
 
     read: Callable[[Path, PredictionSet], None]
+    mapped: bool = False

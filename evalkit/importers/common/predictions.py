@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evalkit.core.errors import EvalkitError
@@ -76,6 +77,8 @@ class PredictionSet:
         without_gold: predictions whose record has no gold, but an id (`alias`) by which it may be
             known.
         phrases: key phrases of the needle, as the user gave them; empty: the original ones.
+        fields: fields of a record by our names, as the user gave them.
+        metric: of all records, likewise.
     """
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
@@ -84,6 +87,8 @@ class PredictionSet:
     expected: dict[str, int] = field(default_factory=dict)
     without_gold: list[Prediction] = field(default_factory=list)
     phrases: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    metric: str = ""
 
     def add(self, prediction: Prediction) -> None:
         """Take a prediction; one whose gold cannot be scored with its metric is unusable."""
@@ -161,6 +166,13 @@ class FieldReader:
         if not values:
             raise BadField(self.name(key), "an empty list")
         return tuple(self._text(v, f"{self.name(key)}[{i}]") for i, v in enumerate(values))
+
+    def text_or_texts(self, key: str) -> tuple[str, ...]:
+        """A text or whole number, or a list of texts, one at least."""
+        value = self.value(key)
+        if isinstance(value, list | tuple):
+            return self.texts(key)
+        return (str(value),) if type(value) is int else (self.text(key),)
 
     def optional_texts(self, key: str) -> tuple[str, ...] | None:
         """A list of texts, or None where the field is missing or null."""
