@@ -73,11 +73,17 @@ def payload(samples: Samples, room: int = ROOM) -> Payload:
 
 
 def _prompts(samples: Samples) -> tuple[list[str | None], str]:
-    """The prompts of all samples, and why there are none."""
+    """The prompts of all samples, and why some are missing."""
     ids = samples.ids
     if sum(samples.tokens(i) or 0 for i in ids) > MOST_PROMPT_TOKENS:
         return [None] * len(ids), TOO_LARGE
-    texts = [samples.prompt(i) for i in ids]
+    texts: list[str | None] = []
+    gone: set[str] = set()  # tasks of which one was missed: the others will be, too
+    for sample_id in ids:
+        task = samples.items[sample_id].task
+        texts.append(None if task in gone else samples.prompt(sample_id))
+        if texts[-1] is None:
+            gone.add(task)
     return texts, samples.prompts.missing
 
 

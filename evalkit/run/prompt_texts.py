@@ -45,6 +45,7 @@ class RecordedPrompts:
     def __init__(self, run: RunRecord) -> None:
         self.missing = ""
         self._run = run
+        self._unusable = ""
 
     def text(self, sample_id: str, sha256: str | None) -> str | None:
         """The prompt of a sample, if its hash is `sha256`; else None."""
@@ -65,18 +66,20 @@ class RecordedPrompts:
 
     def _text(self, sample_id: str, sha256: str) -> str | None:
         name, _, index = sample_id.rpartition("/")
-        if name not in self._tasks or not index.isdecimal():
-            return None
-        task, (renderer, _) = self._tasks[name], self._setup
-        for sample in samples(task, renderer, [int(index)]):
+        if self._unusable:
+            raise EvalkitError(self._unusable)
+        try:
+            renderer, tasks = self._setup
+        except EvalkitError as error:
+            self._unusable = str(error)
+            raise
+        if name not in tasks or not index.isdecimal():
+            raise EvalkitError(f"the recorded recipe makes no {sample_id}")
+        for sample in samples(tasks[name], renderer, [int(index)]):
             prompt = renderer.render(sample)
             if sample.id == sample_id and prompt.sha256 == sha256:
                 return prompt.text
         return None
-
-    @property
-    def _tasks(self) -> Mapping[str, Task]:
-        return self._setup[1]
 
     @cached_property
     def _setup(self) -> tuple[ChatRenderer, Mapping[str, Task]]:
