@@ -292,8 +292,8 @@ def _supplied(
 
     from evalkit.dsa.overlap_scan import source_values
 
-    own = arm.selection is not None
-    values = [source_values(matrix, layers, arm.schedule, own=own) for matrix in matrices]
+    own_too = arm.selection is not None
+    values = [source_values(matrix, layers, arm.schedule, own_too=own_too) for matrix in matrices]
     if not values[0].numel():
         return estimate([1.0] * len(values)), 1.0
     worst = float(torch.stack(values).mean(0).min())

@@ -208,15 +208,15 @@ class _OverlapSums:
 
 
 def source_values(
-    matrix: Tensor, layers: Sequence[int], schedule: ReuseSchedule, *, own: bool = False
+    matrix: Tensor, layers: Sequence[int], schedule: ReuseSchedule, *, own_too: bool = False
 ) -> Tensor:
     """Entry [σ(ℓ), ℓ] of every measured layer that reads another one's selection, in decode.
 
-    Empty where every layer reads its own, unless these count too (`own`).
+    Empty where every layer reads its own, unless these count too (`own_too`).
     """
     place = {ordinal: k for k, ordinal in enumerate(layers)}
     sources = schedule.sources("decode")
-    reads = [(sources[j], j) for j in layers if own or sources[j] != j]
+    reads = [(sources[j], j) for j in layers if own_too or sources[j] != j]
     pairs = [(place[source], place[j]) for source, j in reads if source in place]
     return torch.stack([matrix[a, b] for a, b in pairs]) if pairs else matrix.new_zeros(0)
 

@@ -77,7 +77,9 @@ def rotated(x: Tensor) -> Tensor:
     """Channels [..., d] turned by an orthonormal Hadamard matrix, in blocks of a power of two."""
     channels = x.shape[-1]
     size = channels & -channels
-    turned = x.reshape(*x.shape[:-1], -1, size) @ _hadamard(size).to(x.device, x.dtype)
+    turned = x.reshape(*x.shape[:-1], channels // size, size) @ _hadamard(size).to(
+        x.device, x.dtype
+    )
     return turned.flatten(-2)
 
 
@@ -126,7 +128,7 @@ def _blocks(x: Tensor, block: int) -> tuple[Tensor, int]:
     channels = x.shape[-1]
     block = min(block, channels)
     filled = torch.nn.functional.pad(x, (0, -channels % block))
-    return filled.reshape(*x.shape[:-1], -1, block), channels
+    return filled.reshape(*x.shape[:-1], -(-channels // block), block), channels
 
 
 KIND = SelectionKind(config=Precision)

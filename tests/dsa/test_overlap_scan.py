@@ -62,7 +62,7 @@ def test_values_of_a_schedule():
     assert schedule.source == (0, 0, 0, 0)
     assert source_values(matrix, [0, 1, 2, 3], schedule).tolist() == [1.0, 2.0, 3.0]
     assert source_values(matrix, [0, 1, 2, 3], ReuseSchedule.uniform(4)).numel() == 0
-    every = source_values(matrix, [0, 1, 2, 3], ReuseSchedule.uniform(4), own=True)
+    every = source_values(matrix, [0, 1, 2, 3], ReuseSchedule.uniform(4), own_too=True)
     assert every.tolist() == [0.0, 5.0, 10.0, 15.0]
     # layer 2 has no indexer: nobody knows what it would select
     small = matrix[:3, :3]
