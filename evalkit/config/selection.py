@@ -45,9 +45,9 @@ class Selection(Strict):
 
     @property
     def text(self) -> str:
-        """Kind and settings in a few words."""
-        settings = self.model_dump(mode="json")
-        kind = settings.pop("kind")
+        """Kind, and settings that are not the default, in a few words."""
+        settings = self.model_dump(mode="json", exclude_defaults=True)
+        kind = str(vars(self)["kind"])
         return " ".join([kind, *(f"{key}={value}" for key, value in settings.items())])
 
 

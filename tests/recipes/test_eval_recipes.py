@@ -54,4 +54,4 @@ def test_shortcuts_cost_what_their_names_say():
         schedule = arm.schedule(layout.native)
         cost = index_cost(arm.selection, schedule, heads=layout.heads, tokens=512).weighted
         share = Fraction(named.get(arm.name, arm.name.rpartition(" ")[2]))
-        assert cost == pytest.approx(float(share), rel=0.15), arm.name
+        assert cost == pytest.approx(float(share), rel=0.2), arm.name

@@ -133,8 +133,8 @@ def test_a_run_keeps_selection_evidence_and_cost(ran):
     assert [entry.selection for entry in entries.values()] == [
         None,
         "hisa block=8 blocks=4",
-        "temporal every=2 recent=True",
-        "misa heads=4 block=1024 candidates=None",
+        "temporal every=2",
+        "misa heads=4",
     ]
     for entry in entries.values():
         proof = entry.stored["engagement"]
