@@ -186,14 +186,14 @@ class Dump:
         Raises:
             DistillError: says which.
         """
-        found = self.manifest["base"]
+        dumped = self.manifest["base"]
         for ours, theirs, what in (
-            (base["fingerprint"], found["fingerprint"], "weights"),
-            (base["config_sha256"], found["config_sha256"], "config.json"),
+            (base["fingerprint"], dumped["fingerprint"], "weights"),
+            (base["config_sha256"], dumped["config_sha256"], "config.json"),
         ):
             if ours != theirs:
                 raise DistillError(
-                    f"{self.directory}: dumped from {found['model']}, whose {what} is not that of"
+                    f"{self.directory}: dumped from {dumped['model']}, whose {what} is not that of"
                     f" {base['model']}; dump the model that the recipe names"
                 )
         if self.manifest["tokens_sha256"] != tokens_sha256:
