@@ -135,8 +135,8 @@ def merged_targets(
             orders = torch.stack(merged.orders)
             missing = (0, min(objective.needs.order, features.key.shape[1]) - orders.shape[-1])
             parts.setdefault("order", []).append(pad(orders, missing, value=-1))
-    tensors = {k: torch.cat(v, dim=2 if k == "order" else 1) for k, v in parts.items()}
-    whole = {"positions": group.positions, "weight": group.weight} | tensors
+    merged_parts = {k: torch.cat(v, dim=2 if k == "order" else 1) for k, v in parts.items()}
+    whole = {"positions": group.positions, "weight": group.weight} | merged_parts
     return {k: t if t.is_floating_point() else t.int() for k, t in whole.items()}
 
 

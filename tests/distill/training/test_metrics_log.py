@@ -66,6 +66,7 @@ def test_events_are_rows():
         "layer": 8,
         "chosen": "12",
         "scores": {"own": 0.5},
+        "measure": "logit KL",
         "seconds": 1.235,
     }
     layers = {
