@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,10 +58,14 @@ def draw(comparison: RunComparison, points: Sequence[Point]) -> Figure | None:
             if result is not None:
                 low, high = max(0.0, base + result.low), min(1.0, base + result.high)
                 axes.vlines(at, low, high, color=colour, lw=1, alpha=0.7)
+    labels: Counter[tuple[int, int]] = Counter()  # names of points in one place, one below another
     for point in points:
         place = (math.log2(point.cost), _score(point, base))
+        near = (round(5 * place[0]), round(20 * place[1]))
+        labels[near] += 1
+        offset = (5, -9 * labels[near])
         axes.annotate(
-            plain(point.arm), place, (5, -9), textcoords="offset points", fontsize="x-small"
+            plain(point.arm), place, offset, textcoords="offset points", fontsize="x-small"
         )
     lowest = math.floor(min(math.log2(point.cost) for point in points))
     ticks = range(0, lowest - 1, -1)
