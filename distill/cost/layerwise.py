@@ -56,16 +56,13 @@ def layerwise_cost(
         itemsize: bytes per weight and activation of the frozen model.
     """
     data, train, length = config.data, config.train, config.data.length
-    draws = train.steps * train.batch
-    on_policy = train.states == "on_policy"
+    draws, on_policy = train.steps * train.batch, train.states == "on_policy"
     teachers = {f: {native.source[c] for c in consumers_of(schedule, f)} for f in trained}
     most = max(map(len, teachers.values()))
     evaluations = 1 + -(-train.steps // train.evaluate_every)
     closed_form = config.student.start == "closed_form"
     by_logits = config.choice.checkpoint == "logit_kl"
-    # sequences times states, for every comparison by final logits at one full layer
-    compared = [data.calibration * (1 + most)] * closed_form
-    compared += [data.held_out * evaluations] * by_logits
+    compared = _compared(config, most, evaluations)
     drawn = min(data.train, draws)
     kept = data.held_out + drawn + data.calibration * closed_form
     to_the_end = data.calibration * closed_form + data.held_out * by_logits
@@ -74,15 +71,12 @@ def layerwise_cost(
     carried = kept - drawn + taught * on_policy
 
     ids, layers = schedule.layer_ids, sizes.layers
-    original = ids[max(max(each) for each in teachers.values())] + 1
-    arm = ids[trained[-1]]
+    original, arm = ids[max(map(max, teachers.values()))] + 1, ids[trained[-1]]
     after = sum(layers - ids[f] for f in trained)
-    layers_read = original + arm + layers * (to_the_end > 0) + after * len(compared)
-    layers_read += len(trained)
+    to_read = original + arm + layers * (to_the_end > 0) + after * len(compared) + len(trained)
     original_runs = original * kept + layers * (streams - 1) * to_the_end
     arm_runs, compared_runs = arm * carried + layers * to_the_end, after * sum(compared)
     moved = original_runs + arm_runs + compared_runs
-
     waiting = carried if on_policy else kept * _most_waiting(teachers, len(schedule))
     by_layer = (sizes.stored(itemsize) - sizes.outside * itemsize) // layers
     return LayerwiseCost(
@@ -95,14 +89,24 @@ def layerwise_cost(
             keys=most * kept,
             queries=most * draws * config.queries.per_sequence,
         ),
-        layers_read=layers_read,
-        bytes_read=layers_read * by_layer + 2 * moved * sizes.hidden * length * itemsize,
+        layers_read=to_read,
+        bytes_read=to_read * by_layer + 2 * moved * sizes.hidden * length * itemsize,
         evaluations=evaluations,
         original_runs=original_runs,
         arm_runs=arm_runs,
         compared_runs=compared_runs,
         compared=max(1 + most if closed_form else 0, evaluations if by_logits else 0),
     )
+
+
+def _compared(config: DistillConfig, most: int, evaluations: int) -> list[int]:
+    """Sequences times states, for every comparison by final logits at one full layer."""
+    compared = []
+    if config.student.start == "closed_form":
+        compared.append(config.data.calibration * (1 + most))
+    if config.choice.checkpoint == "logit_kl":
+        compared.append(config.data.held_out * evaluations)
+    return compared
 
 
 def _disk(

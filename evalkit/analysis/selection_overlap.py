@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from evalkit.run.plan import RunPlan
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from evalkit.dsa.overlap_scan import Matrices
 
@@ -133,8 +135,6 @@ def measure(
     Raises:
         EvalkitError: another engine, no indexers, or no document that is long enough.
     """
-    import torch
-
     from evalkit.dsa.attention import sees_attention
     from evalkit.dsa.overlap_scan import scan
 
@@ -145,27 +145,12 @@ def measure(
     data, documents = source(model)
     k = int(engine.model.config.get_text_config().index_topk)
     chosen = _lengths(documents, lengths, k)
-    mass, device = sees_attention(engine.model), engine.model.device
-    layers: tuple[int, ...] = ()
+    mass = sees_attention(engine.model)
     arms = _measured(todo, native)
     policies = list(dict.fromkeys(arm.selection for arm in arms.values() if arm.selection))
-    scans: dict[int, list[list[Matrices]]] = {length: [] for length in chosen}
-    for document in documents:
-        if not (fitting := [length for length in chosen if length <= len(document.ids)]):
-            continue
-        on_document(document.name)
-        ids = torch.tensor([document.ids[: max(fitting)]], device=device)
-        layers, by_policy = scan(
-            engine.model,
-            ids,
-            fitting,
-            rows=rows,
-            chunk=engine.config.prefill_chunk,
-            mass=mass,
-            policies=policies,
-        )
-        for length in fitting:
-            scans[length].append([matrices[length] for matrices in by_policy])
+    chunk = engine.config.prefill_chunk
+    run = partial(scan, engine.model, rows=rows, chunk=chunk, mass=mass, policies=policies)
+    layers, scans = _scanned(run, engine.model.device, documents, chosen, on_document)
     return OverlapRecord(
         model=model_name(model),
         weights_sha256=optional_text(facts, "weights_sha256"),
@@ -205,6 +190,29 @@ def _lengths(documents: Sequence[Document], asked: Sequence[int] | None, k: int)
     if max(asked) > sizes[-1]:
         raise EvalkitError(f"length {max(asked)}: the longest document has {sizes[-1]} tokens")
     return sorted(set(asked))
+
+
+def _scanned(
+    run: Callable[[Tensor, list[int]], tuple[tuple[int, ...], list[dict[int, Matrices]]]],
+    device: torch.device,
+    documents: Sequence[Document],
+    chosen: Sequence[int],
+    on_document: Callable[[str], None],
+) -> tuple[tuple[int, ...], dict[int, list[list[Matrices]]]]:
+    """Layers, and by length the matrices of every document that is as long, by policy."""
+    import torch
+
+    layers: tuple[int, ...] = ()
+    scans: dict[int, list[list[Matrices]]] = {length: [] for length in chosen}
+    for document in documents:
+        if not (fitting := [length for length in chosen if length <= len(document.ids)]):
+            continue
+        on_document(document.name)
+        ids = torch.tensor([document.ids[: max(fitting)]], device=device)
+        layers, by_policy = run(ids, fitting)
+        for length in fitting:
+            scans[length].append([matrices[length] for matrices in by_policy])
+    return layers, scans
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,15 +74,18 @@ def report(
         files = write(store, comparison, folder)
         echo(f"{len(files)} files in {folder}")
     else:
-        from evalkit.report import html
-        from evalkit.report.plots import write as pictures
+        _page(store, comparison, out or store.path / "report.html", plots)
 
-        path = out or store.path / "report.html"
-        html.write(store, comparison, path, _prompts(store))
-        echo(f"report: {path}")
-        if plots:
-            files = pictures.write(store, comparison, path.parent / "plots")
-            echo(f"plots: {len(files)} files in {path.parent / 'plots'}")
+
+def _page(store: RunStore, comparison: RunComparison, path: Path, plots: bool) -> None:
+    from evalkit.report import html
+    from evalkit.report.plots import write as pictures
+
+    html.write(store, comparison, path, _prompts(store))
+    echo(f"report: {path}")
+    if plots:
+        files = pictures.write(store, comparison, path.parent / "plots")
+        echo(f"plots: {len(files)} files in {path.parent / 'plots'}")
 
 
 def _prompts(store: RunStore) -> Prompts:

@@ -345,13 +345,7 @@ def apply_schedule(
         gathering = partial(selected_keys_gathered, model, sites, linear_masks=chunked)
     again = partial(apply_schedule, model, schedule, policy=policy, chunked=chunked, sparse=sparse)
     applied = AppliedSchedule(schedule, sites, observe, chunked, gathering, policy, again)
-    with _ENTER:
-        if getattr(sites.root, _MARK, None) is not None:
-            raise ScheduleInUseError(
-                "this model is already under a schedule: leave that block first (one schedule at"
-                " a time; combine reuse and lag in one ReuseSchedule)"
-            )
-        object.__setattr__(sites.root, _MARK, applied)
+    _mark(sites.root, applied)
     with ExitStack() as stack:
         stack.callback(object.__delattr__, sites.root, _MARK)
         stack.enter_context(gathering())
@@ -367,6 +361,17 @@ def apply_schedule(
             run = partial(applied._run, ordinal, forward)
             stack.enter_context(_replaced(sites, ordinal, run))
         yield applied
+
+
+def _mark(root: nn.Module, applied: AppliedSchedule) -> None:
+    """Put a model under a schedule, and refuse one that is already."""
+    with _ENTER:
+        if getattr(root, _MARK, None) is not None:
+            raise ScheduleInUseError(
+                "this model is already under a schedule: leave that block first (one schedule at"
+                " a time; combine reuse and lag in one ReuseSchedule)"
+            )
+        object.__setattr__(root, _MARK, applied)
 
 
 def _replaced(sites: IndexerSites, ordinal: int, run: Run) -> AbstractContextManager[None]:

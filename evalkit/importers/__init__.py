@@ -76,10 +76,7 @@ def import_predictions(
     from evalkit.importers.common.predictions import PredictionSet
 
     format_record = FORMATS[format_]
-    if problem := name_problem(arm):
-        raise EvalkitError(f"--arm: {problem}")
-    if any(not phrase.strip() for phrase in phrases):
-        raise EvalkitError("a key phrase is empty")
+    _check_arguments(arm, phrases)
     if (fields or metric) and not format_record.mapped:
         raise EvalkitError(f"--field and --metric are not for {format_}, which has its own")
     predictions = PredictionSet(phrases=tuple(phrases), fields=dict(fields or {}), metric=metric)
@@ -99,6 +96,13 @@ def import_predictions(
             allow_partial=allow_partial,
             packages=FORMATS.packages([format_]),
         )
+
+
+def _check_arguments(arm: str, phrases: Sequence[str]) -> None:
+    if problem := name_problem(arm):
+        raise EvalkitError(f"--arm: {problem}")
+    if any(not phrase.strip() for phrase in phrases):
+        raise EvalkitError("a key phrase is empty")
 
 
 def _has_needle(task: str) -> bool:

@@ -18,6 +18,7 @@ from evalkit.core.recipe import Strict
 from evalkit.core.records import StoppingRecord
 from evalkit.core.types import Prompt, Renderer
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.json_types import JsonObject
 from evalkit.engines import open_engine
 from evalkit.engines.base import (
     Ask,
@@ -106,13 +107,8 @@ def run(
     engine = engine or open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
-        facts, renderer = load(engine, model), _renderer(todo, model)
-        facts = {**facts, "prompts_sha256": renderer.fingerprint()}
-        facts["dense_tokens"] = dense_tokens(model)
-        schedules = {arm.name: _schedule(engine, arm) for arm in arms}
-        for arm in arms:
-            recorder.describe(arm, model, facts, schedules[arm.name])
-        recorder.write()
+        renderer = _renderer(todo, model)
+        facts, schedules = _described(engine, model, arms, renderer, recorder)
         done = {arm.name: answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
         if ENGINES.of(todo.config.engine).servers:
@@ -137,6 +133,23 @@ def run(
     if isinstance(engine, MultiProcessEngine):
         engine.close()
     return refused
+
+
+def _described(
+    engine: Engine,
+    model: str,
+    arms: Sequence[ArmConfig],
+    renderer: ChatRenderer,
+    recorder: RunRecorder,
+) -> tuple[JsonObject, dict[str, ReuseSchedule | None]]:
+    """Load a checkpoint and record its arms; its facts, and the arms' schedules."""
+    facts = {**load(engine, model), "prompts_sha256": renderer.fingerprint()}
+    facts["dense_tokens"] = dense_tokens(model)
+    schedules = {arm.name: _schedule(engine, arm) for arm in arms}
+    for arm in arms:
+        recorder.describe(arm, model, facts, schedules[arm.name])
+    recorder.write()
+    return facts, schedules
 
 
 def _renderer(todo: RunPlan, model: str) -> ChatRenderer:
