@@ -90,8 +90,15 @@ def test_done_samples_are_not_asked_again(paper_checkpoint, prompts):
     assert len(server.seen) == len(prompts) - 2
 
 
-@pytest.mark.parametrize("done_event", [True, False])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("stream", "done_event"),
+    [
+        (True, True),
+        (False, True),
+        pytest.param(True, False, marks=pytest.mark.slow),
+        pytest.param(False, False, marks=pytest.mark.slow),
+    ],
+)
 def test_every_fault_is_healed_and_the_records_are_those_of_a_clean_run(
     paper_checkpoint, prompts, stream, done_event
 ):

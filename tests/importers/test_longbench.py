@@ -367,6 +367,7 @@ def test_a_part_of_a_run_that_was_begun_twice(tmp_path, store):
     assert report.records == 9
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not RUNS.is_dir(), reason="needs ../shared/data/longbench_predictions")
 def test_the_two_published_runs(tmp_path, store):

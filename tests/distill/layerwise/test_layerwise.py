@@ -225,8 +225,15 @@ def test_the_same_weights_and_choices_as_in_memory(checkpoint, tmp_path, section
         assert final.after[name] == pytest.approx(whole.state.after[name], rel=1e-4)
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-@pytest.mark.parametrize("states", ["on_policy", "off_policy"])
+@pytest.mark.parametrize(
+    ("states", "lag"),
+    [
+        ("on_policy", 1),
+        ("off_policy", 0),
+        pytest.param("on_policy", 0, marks=pytest.mark.slow),
+        pytest.param("off_policy", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_as_one_layer_after_another_in_memory(checkpoint, tmp_path, states, lag):
     config = recipe(
         checkpoint,
