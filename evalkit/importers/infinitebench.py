@@ -6,10 +6,10 @@ Fields ``prediction`` (or ``pred``), ``ground_truth`` (or ``label``) and ``id``.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.json_fields import BadField
 from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import files_of, folder_of, one_run
@@ -41,15 +41,9 @@ def read(path: Path, predictions: PredictionSet) -> None:
             continue
         runs.setdefault(folder_of(name), name)
         cell = f"infinitebench/{task}"
+        read_one = partial(_one, cell=cell, metric=METRICS[task])
         for row in rows(file, name, predictions):
-            if not isinstance(row, FieldReader):
-                predictions.add_unusable(cell, row.where)
-                continue
-            try:
-                predictions.add(_one(row, cell, METRICS[task]))
-            except BadField as error:
-                predictions.problem(row.where, error.field, f"{error.message}; left out")
-                predictions.add_unusable(cell, row.where)
+            predictions.take(row, cell, read_one)
     if not runs:
         raise EvalkitError(f"{path}: no file of {', '.join(METRICS)} in it")
     one_run(path, runs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
@@ -41,16 +42,11 @@ def read(path: Path, predictions: PredictionSet) -> None:
     fields = {name: predictions.fields.get(name, name) for name in NAMES}
     missing = set(predictions.fields)
     for file, name in files_of(path, "*.jsonl", WHAT):
+        read_one = partial(_one, fields=fields, task=file.stem, metric=predictions.metric)
         for row in rows(file, name, predictions):
-            if not isinstance(row, FieldReader):
-                predictions.add_unusable(file.stem, row.where)
-                continue
-            missing -= {ours for ours in missing if fields[ours] in row.data}
-            try:
-                predictions.add(_one(row, fields, file.stem, predictions.metric))
-            except BadField as error:
-                predictions.problem(row.where, error.field, f"{error.message}; left out")
-                predictions.add_unusable(file.stem, row.where)
+            if isinstance(row, FieldReader):
+                missing -= {ours for ours in missing if fields[ours] in row.data}
+            predictions.take(row, file.stem, read_one)
     if missing:
         named = ", ".join(f"{fields[name]} ({name})" for name in sorted(missing))
         raise EvalkitError(f"{path}: no record has the field {named}")

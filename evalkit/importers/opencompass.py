@@ -11,17 +11,17 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.json_fields import BadField
 from evalkit.data.records import SourceLocation
 from evalkit.dsa.json_types import JsonObject, JsonValue
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import files_of, folder_of, one_run
 from evalkit.importers.common.format import ImportFormat
 from evalkit.importers.common.jsonl import whole
-from evalkit.importers.common.predictions import FieldReader, PredictionSet
+from evalkit.importers.common.predictions import FieldReader, Prediction, PredictionSet
 from evalkit.tasks.longbench.suites import cell
 
 WHAT = "OpenCompass' predictions (LongBench_<task>.json)"
@@ -76,14 +76,13 @@ def _read_part(file: Path, name: str, base: str, start: int, predictions: Predic
     for number, record in _numbered(content):
         last = number
         row = FieldReader(_fields(record), content.where, predictions, f"{number}", _digest(record))
-        try:
-            answer = benchmark_facts.answer_of(row, "prediction")
-            key = str(start + number)
-            predictions.add(benchmark_facts.longbench(base, row, answer, key))
-        except BadField as error:
-            predictions.problem(row.where, error.field, f"{error.message}; left out")
-            predictions.add_unusable(cell(base), row.where)
+        predictions.take(row, cell(base), partial(_one, base=base, key=str(start + number)))
     return last + 1
+
+
+def _one(row: FieldReader, base: str, key: str) -> Prediction:
+    answer = benchmark_facts.answer_of(row, "prediction")
+    return benchmark_facts.longbench(base, row, answer, key)
 
 
 def _numbered(content: FieldReader) -> Iterator[tuple[int, JsonValue]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.json_fields import BadField
 from evalkit.data.records import SourceLocation
 from evalkit.importers.common import benchmark_facts
 from evalkit.importers.common.files import files_of, folder_of, one_run
@@ -84,14 +84,7 @@ def keyed(lines: list[Line]) -> list[Line]:
 def _read_part(file: Path, name: str, cell: str, predictions: PredictionSet) -> None:
     predictions.lines.setdefault(cell, [])
     for row in rows(file, name, predictions):
-        if not isinstance(row, FieldReader):
-            predictions.add_unusable(cell, row.where)
-            continue
-        try:
-            predictions.add(_one(row, cell))
-        except BadField as error:
-            predictions.problem(row.where, error.field, f"{error.message}; left out")
-            predictions.add_unusable(cell, row.where)
+        predictions.take(row, cell, partial(_one, cell=cell))
 
 
 def _one(row: FieldReader, cell: str) -> Prediction:

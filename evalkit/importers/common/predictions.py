@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from evalkit.core.errors import EvalkitError
@@ -103,6 +103,19 @@ class PredictionSet:
             lines.append(UnusableLine(prediction.where))
         else:
             lines.append(prediction)
+
+    def take(
+        self, row: FieldReader | UnusableLine, task: str, read: Callable[[FieldReader], Prediction]
+    ) -> None:
+        """Add what a line holds; one without a usable record keeps its position, and is noted."""
+        if not isinstance(row, FieldReader):
+            self.add_unusable(task, row.where)
+            return
+        try:
+            self.add(read(row))
+        except BadField as error:
+            self.problem(row.where, error.field, f"{error.message}; left out")
+            self.add_unusable(task, row.where)
 
     @property
     def sha256(self) -> str:
