@@ -35,6 +35,12 @@ def prompt_texts(todo: RunPlan) -> Iterator[tuple[str, str]]:
                 yield sample.id, renderer.render(sample).text
 
 
+def renderer_of(config: RunConfig, model: str) -> ChatRenderer:
+    """What makes the prompts that a run asks a checkpoint."""
+    in_user_turn = ENGINES.of(config.engine).prefix_in_user_turn(config.engine)
+    return ChatRenderer(load_tokenizer(model), config.prompts, prefix_in_user_turn=in_user_turn)
+
+
 class RecordedPrompts:
     """The prompts of a run that was recorded, one by one.
 
@@ -95,8 +101,6 @@ class RecordedPrompts:
         model = next((arm.model for arm in self._run.arms if arm.model and not arm.imported), "")
         if Path(model).is_absolute() and not Path(model).exists():
             raise EvalkitError("the model, whose tokenizer makes them, is no longer where it was")
-        in_user_turn = ENGINES.of(config.engine).prefix_in_user_turn(config.engine)
-        renderer = ChatRenderer(
-            load_tokenizer(model), config.prompts, prefix_in_user_turn=in_user_turn
-        )
-        return renderer, {task.name: task for task in build_all(config.tasks, folder)}
+        return renderer_of(config, model), {
+            task.name: task for task in build_all(config.tasks, folder)
+        }

@@ -30,11 +30,11 @@ from evalkit.engines.base import (
     load,
 )
 from evalkit.prompts.renderer import ChatRenderer
-from evalkit.prompts.tokenizers import load_tokenizer
 from evalkit.run.answer_cache import AnswerCache
 from evalkit.run.cached_arms import cached_arms
 from evalkit.run.cells import ask_first_prompts
 from evalkit.run.plan import RunPlan
+from evalkit.run.prompt_texts import renderer_of
 from evalkit.run.recorder import RunRecorder
 from evalkit.run.shared_prefill import prefill_groups
 from evalkit.run.store import RunStore
@@ -103,11 +103,11 @@ def run(
     recorder = RunRecorder(todo, store)
     recorder.note_until_decided(None if stopping is None else StoppingRecord.interrupted())
     for model in _models(todo, stopping):
-        ask_first_prompts(todo, _renderer(todo, model))
+        ask_first_prompts(todo, renderer_of(todo.config, model))
     engine = engine or open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
-        renderer = _renderer(todo, model)
+        renderer = renderer_of(todo.config, model)
         facts, schedules = _described(engine, model, arms, renderer, recorder)
         done = {arm.name: answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
@@ -150,13 +150,6 @@ def _described(
         recorder.describe(arm, model, facts, schedules[arm.name])
     recorder.write()
     return facts, schedules
-
-
-def _renderer(todo: RunPlan, model: str) -> ChatRenderer:
-    engine = todo.config.engine
-    in_user_turn = ENGINES.of(engine).prefix_in_user_turn(engine)
-    tokenizer = load_tokenizer(model)
-    return ChatRenderer(tokenizer, todo.config.prompts, prefix_in_user_turn=in_user_turn)
 
 
 def _models(todo: RunPlan, stopping: StoppingRule | None) -> list[str]:
