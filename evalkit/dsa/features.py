@@ -36,6 +36,11 @@ class IndexFeatures:
     ratio: int = 1
     key_valid: Tensor | None = None
 
+    @property
+    def row_positions(self) -> Tensor:
+        """`positions` as [B or 1, S]."""
+        return self.positions if self.positions.dim() == 2 else self.positions[None]
+
 
 def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """NeoX RoPE: channel i is paired with channel i + d/2; cos and sin repeat their halves."""
@@ -94,12 +99,11 @@ def take_rows(part: Tensor, rows: Tensor) -> Tensor:
 
 def at_rows(features: IndexFeatures, rows: Tensor) -> IndexFeatures:
     """Features of some rows only, [R] or [B, R]; all keys stay."""
-    positions = features.positions if features.positions.dim() == 2 else features.positions[None]
     return replace(
         features,
         query=take_rows(features.query, rows),
         weight=take_rows(features.weight, rows),
-        positions=take_rows(positions, rows),
+        positions=take_rows(features.row_positions, rows),
     )
 
 

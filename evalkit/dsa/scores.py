@@ -100,7 +100,7 @@ def row_chunks(
 
 def _seen_keys(features: IndexFeatures, rows: Tensor) -> int:
     """How many leading keys the last of these rows may read (at least one, for topk)."""
-    last = int(take_rows(_positions(features), rows).max())
+    last = int(take_rows(features.row_positions, rows).max())
     return max(1, min(features.key.shape[1], (last + 1) // features.ratio))
 
 
@@ -116,7 +116,7 @@ def _first_keys(features: IndexFeatures, count: int) -> IndexFeatures:
 def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None) -> Tensor:
     """Scores [B, R, T] of one chunk of rows, or of its first `keys` keys only."""
     query, weight, positions = (
-        take_rows(part, rows) for part in (features.query, features.weight, _positions(features))
+        take_rows(part, rows) for part in (features.query, features.weight, features.row_positions)
     )
     scores: Tensor = _HeadSum.apply(  # type: ignore[no-untyped-call]
         query, features.key[:, :keys], weight * features.scale
@@ -185,8 +185,3 @@ def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
 def keys_seen(features: IndexFeatures, positions: Tensor) -> Tensor:
     """How many leading keys a row at each absolute position [B or 1, R] may read."""
     return (positions + 1) // features.ratio
-
-
-def _positions(features: IndexFeatures) -> Tensor:
-    """[B or 1, S]."""
-    return features.positions if features.positions.dim() == 2 else features.positions[None]

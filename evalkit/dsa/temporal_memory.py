@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evalkit.dsa.features import IndexFeatures
+from evalkit.dsa.scores import keys_seen
 from evalkit.dsa.selection import Reuse
 
 Select = Callable[[], Tensor]
@@ -92,9 +93,7 @@ class TemporalMemory:
 
 def _seen(features: IndexFeatures) -> Tensor:
     """How many leading keys each row may see [B or 1, S]; padding in front is among them."""
-    positions = features.positions
-    positions = positions if positions.dim() == 2 else positions[None]
-    return ((positions + 1) // features.ratio).clamp(max=features.key.shape[1])
+    return keys_seen(features, features.row_positions).clamp(max=features.key.shape[1])
 
 
 def _padded(selection: Tensor, width: int) -> Tensor:
