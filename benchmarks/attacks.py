@@ -89,6 +89,10 @@ def attacks() -> Iterator[tuple[str, Attack]]:
         second_run([0.04, -0.04], [1.0, 0.0], 150, 0.05, 2),
     )
     yield (
+        "second run: six tasks of 100 drift apart a little, the arm with three",
+        second_run([0.03, -0.03] * 3, [1.0, 0.0] * 3, 100, 0.05, 6),
+    )
+    yield (
         "second run: lacks the last task, half of the drift in the arm",
         second_run([0.12, 0.12, 0.0], [0.5, 0.5, 0.0], 300, 0.05, 2),
     )

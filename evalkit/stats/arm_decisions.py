@@ -42,14 +42,14 @@ def arm_decisions(
     """
     repeat = arms.get(options.repeat) if options.repeat is not None else None
     drift = {} if repeat is None else _drift(base, repeat, options)
-    drifted = {task: mean for task, (mean, shown) in drift.items() if shown and task != MACRO}
+    drifts = {task: mean for task, (mean, _) in drift.items() if task != MACRO}
     floors = _nothing_to_lose(base, options)
     decisions: dict[tuple[str, str], Decision] = {}
     for name, arm in arms.items():
         if arm is repeat:
             continue
         plain: dict[str, Decision] = {}
-        for scope in scopes(base, arm, repeat, options.drawing, drifted):
+        for scope in scopes(base, arm, repeat, options.drawing, drifts):
             alone = plain.get(scope.tasks[0])
             if len(scope.tasks) == 1 and alone is not None and _same_margin(scope, alone, options):
                 plain[scope.name] = alone  # the macro average of one task is that task
@@ -75,8 +75,10 @@ def _decision(scope: Scope, drift: Mapping[str, tuple[float, bool]], options: Op
     if not drift.keys().isdisjoint(scope.tasks):
         ends = (_test(scope, row, options) for row in (WORST_TO_REPEAT, BEST_TO_REPEAT))
         delta, shown = drift[scope.name]
-        apart = tuple(t for t in scope.tasks if t in drift and drift[t][1])
-        repeat = Repeat(Views(*ends), delta, shown or bool(apart), () if shown else apart)
+        again = [t for t in scope.tasks if t in drift]
+        apart = tuple(t for t in again if drift[t][1])
+        gap = sum(abs(drift[t][0]) for t in again) / len(again)
+        repeat = Repeat(Views(*ends), delta, gap, shown or bool(apart), () if shown else apart)
     decision = decide(
         Views(_test(scope, WORST, options), _test(scope, BEST, options)),
         margin,

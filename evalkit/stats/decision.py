@@ -47,12 +47,14 @@ class Repeat:
     Attributes:
         views: of the arm against it.
         delta: second run minus first.
+        gap: the mean over tasks run again of the size of it; that of `delta` on one task.
         shown: whether the two runs are shown to differ (corrected over tasks).
         tasks: of a macro average that does not show it, tasks that do.
     """
 
     views: Views
     delta: float
+    gap: float
     shown: bool
     tasks: tuple[str, ...] = ()
 
@@ -191,7 +193,7 @@ def decide(
         word, reasons = Verdict.WITHHELD, (unusable,)
     elif word is Verdict.UNDECIDED and repeat is not None and alone.word.decided:
         word = Verdict.WITHHELD if repeat.shown else Verdict.UNDECIDED
-        reasons = (RepeatDiffers(repeat.delta, repeat.tasks),)
+        reasons = (RepeatDiffers(repeat.delta, repeat.gap, repeat.tasks),)
     elif word in (Verdict.UNDECIDED, Verdict.NO_WORSE) and evidence.p_lower <= alpha:
         reasons = (SmallerLoss(),)
     return Decision(word, reasons, margin, evidence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,7 +65,7 @@ def scopes(
     arm: Table,
     repeat: Table | None = None,
     drawing: Drawing | None = None,
-    drifted: Mapping[str, float] | None = None,
+    drifts: Mapping[str, float] | None = None,
 ) -> list[Scope]:
     """Every task that both arms have, then the macro average over them.
 
@@ -77,7 +77,7 @@ def scopes(
         arm: the other arm.
         repeat: second run of the baseline.
         drawing: how samples were drawn in a run that stops early.
-        drifted: of the tasks on which the two runs are shown to differ, second minus first.
+        drifts: second run minus first, of every task that was run again.
     """
     ids, tasks, clusters = _samples(base, arm)
     if drawing is not None:
@@ -104,7 +104,7 @@ def scopes(
     drawn = _drawn(drawing, samples, differences)
     every = [scope(part.label, (part.label,), (part,), drawn) for part in strata]
     if repeat is not None:
-        differences = _against_either(differences, tasks, set(repeat.tasks.tolist()), drifted or {})
+        differences = _against_either(differences, tasks, drifts or {})
         strata, drawn = (
             tuple(split(differences, tasks, clusters)),
             _drawn(drawing, samples, differences),
@@ -114,22 +114,20 @@ def scopes(
     return [*every, scope(MACRO, labels, strata, drawn)]
 
 
-def _against_either(
-    differences: Floats, tasks: Strings, repeated: Collection[str], drifted: Mapping[str, float]
-) -> Floats:
-    """Differences of a macro average, those to the second run harder than either.
+def _against_either(differences: Floats, tasks: Strings, drifts: Mapping[str, float]) -> Floats:
+    """Differences of a macro average, those to the second run against the harder run of each task.
 
-    A task that was not run again is compared with its only run. On a task whose two runs are shown
-    to differ each end is that against the run that is harder on it: tasks that drift apart leave
-    both averages where they were, and an arm may have drifted with one of them only.
+    Tasks that drift apart leave both averages where they were, and an arm may have drifted with
+    one of them only. Nor is it enough to look at tasks whose two runs are shown to differ: many
+    drifts, each too small to be shown, add up. A task that was not run again has its only run.
     """
     rows = differences.copy()
     for task in np.unique(tasks).tolist():
         here = tasks == task
-        drift = drifted.get(task, 0.0)
-        if task not in repeated or drift < 0.0:
+        drift = drifts.get(task)
+        if drift is None or drift < 0.0:
             rows[WORST_TO_REPEAT, here] = differences[WORST, here]
-        if task not in repeated or drift > 0.0:
+        if drift is None or drift > 0.0:
             rows[BEST_TO_REPEAT, here] = differences[BEST, here]
     return rows
 

@@ -172,15 +172,22 @@ class RepeatDiffers:
 
     Attributes:
         delta: second run minus first.
+        gap: the mean over tasks of the size of it; more than that of `delta` where tasks differ
+            in opposite directions.
         tasks: of a macro average on which the two runs do not differ, tasks on which they do.
     """
 
     delta: float
+    gap: float
     tasks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        gap = f"by {'+' if self.delta > 0 else ''}{points(self.delta)}"
-        where = f"on {', '.join(self.tasks)}" if self.tasks else gap
+        if self.tasks:
+            where = f"on {', '.join(self.tasks)}"
+        elif points(self.gap) != points(abs(self.delta)):
+            where = f"by {points(self.gap)} a task, one way or the other"
+        else:
+            where = f"by {'+' if self.delta > 0 else ''}{points(self.delta)}"
         return f"the baseline's second run differs from it {where}: not both bear the verdict out"
 
 

@@ -226,9 +226,9 @@ def test_evidence_against_two_references_is_the_weaker_of_each():
 def test_decide_withholds_only_where_drift_is_shown():
     base, again = PairedCounts(0, 0, 500), PairedCounts(0, 10, 500)
     for shown, word in ((True, Verdict.WITHHELD), (False, Verdict.UNDECIDED)):
-        repeat = Repeat(Views(again, again), 0.02, shown)
+        repeat = Repeat(Views(again, again), 0.02, 0.02, shown)
         found = decide(Views(base, base), 0.02, repeat=repeat)
-        assert (found.verdict, found.reasons) == (word, (RepeatDiffers(0.02),))
+        assert (found.verdict, found.reasons) == (word, (RepeatDiffers(0.02, 0.02),))
 
 
 def test_family_of_one_is_the_arm_alone():
@@ -248,7 +248,7 @@ def test_reasons_read_as_one_clause():
         SmallTasks({"vt": (20, 29)}, "samples"),
         Unusable(3, 0),
         NothingToLose(0.25, 0.25, -0.02),
-        RepeatDiffers(0.003),
+        RepeatDiffers(0.003, 0.003),
         OneOfMany(12, Verdict.NO_WORSE),
     ):
         text = str(reason)

@@ -148,7 +148,7 @@ def test_a_claim_has_to_hold_against_both_runs_of_the_baseline():
     base, worse_again = [1.0] * 1000, [0.0] * 60 + [1.0] * 940
     row = repeated([0.0] * 60 + [1.0] * 940, base, worse_again, 0.02).row("arm", "qa")
     assert row.verdict == "withheld"  # worse than one run, equal to the other
-    assert row.decision.reasons[0] == RepeatDiffers(-0.06)
+    assert row.decision.reasons[0] == RepeatDiffers(-0.06, 0.06)
     evidence = row.decision.evidence
     assert evidence.low == pytest.approx(only([0.0] * 60 + [1.0] * 940, base).result.low)
     assert evidence.high == pytest.approx(only([1.0] * 1000, base).result.high)
@@ -187,13 +187,38 @@ def test_tasks_that_drift_apart_do_not_hide_a_loss_of_the_average():
     # runs its average is the same as the baseline's
     again = {"a": right_of(340), "b": right_of(260)}
     found = drifting(again, {"a": right_of(320), "b": right_of(280)}, 0.04)
-    assert (found.verdict, found.reasons[0]) == ("withheld", RepeatDiffers(0.0, ("a", "b")))
+    assert (found.verdict, found.reasons[0]) == (
+        "withheld",
+        RepeatDiffers(0.0, pytest.approx(0.1), ("a", "b")),
+    )
     assert "differs from it on a, b: not both" in str(found.reasons[0])
     # the mirror: it lost 10 points to each average, and 5 if it drifted with the second task only
     found = drifting(again, {"a": right_of(280), "b": right_of(240)}, 0.04)
     assert found.verdict == "withheld"
     # a loss beyond all of it stays worse
     assert drifting(again, {"a": right_of(150), "b": right_of(150)}, 0.04).verdict == "worse"
+
+
+def test_drifts_too_small_to_be_shown_add_up():
+    # six tasks of 100: no task shows its drift of 3, up in three and down in three, and the
+    # average has none. An arm that drifted with the first three only would otherwise gain 1.5
+    base = {task: right_of(60, 100) for task in "abcdef"}
+    again = {task: right_of(63 if task in "abc" else 57, 100) for task in "abcdef"}
+    scores = {task: right_of(62 if task in "abc" else 59, 100) for task in "abcdef"}
+    arms = {"full": arm(base), "again": arm(again), "arm": arm(scores)}
+    found = compare(arms, "full", margin(0.02, repeat="again")).row("arm").decision
+    assert found.verdict == "undecided"
+    (reason, *_) = found.reasons
+    assert reason == RepeatDiffers(pytest.approx(0.0), pytest.approx(0.03))
+    assert "by 3 points a task, one way or the other" in str(reason)
+    # against each task's harder run it lost 1 point in all six
+    assert found.evidence.against[1].worst.mean == pytest.approx(-0.01)
+    assert (
+        compare({**arms, "again": arm(base)}, "full", margin(0.02, repeat="again"))
+        .row("arm")
+        .decision.verdict
+        == "no worse"
+    )
 
 
 def test_tasks_that_drift_one_way_are_judged_against_both_runs():
@@ -207,7 +232,7 @@ def test_a_second_run_that_lacks_a_task_still_counts_in_the_average():
     scores = {"a": right_of(320), "b": right_of(300)}
     assert drifting({"a": right_of(300)}, scores, 0.04).verdict == "better"
     found = drifting({"a": right_of(360)}, scores, 0.04)
-    assert (found.verdict, found.reasons[0]) == ("withheld", RepeatDiffers(0.15, ()))
+    assert (found.verdict, found.reasons[0]) == ("withheld", RepeatDiffers(0.15, 0.15, ()))
 
 
 def test_answers_that_failed_do_not_make_the_second_run_another_one():
