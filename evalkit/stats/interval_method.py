@@ -42,8 +42,11 @@ class PairedScores:
             return tuple(one(arm, parts) for arm in range(len(self.matrix)))
 
         parts = self.parts()
-        by_task = self.design.strata is not None
-        return ArmResults(every(parts), {p.label: every([p]) for p in parts} if by_task else {})
+        if self.design.strata is None:
+            return ArmResults(every(parts), {})
+        by_task = {part.label: every([part]) for part in parts}
+        overall = by_task[parts[0].label] if len(parts) == 1 else every(parts)
+        return ArmResults(overall, by_task)
 
 
 @dataclass(frozen=True, slots=True)
