@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from distill.data.tiny_corpus import text
+from evalkit.dsa.files import follow_umask
 from recipes.tiny.architecture import LAYERS, TIE_BREAKERS
 from recipes.tiny.forward import Layer, causal, forward, index_scores
 from recipes.tiny.init import build_model
@@ -267,6 +268,7 @@ class Trainer:
                     self.save()
         if self.rank == 0:
             self.model.save_pretrained(self.out / "float32")
+            follow_umask(self.out / "float32")
 
 
 def work(
