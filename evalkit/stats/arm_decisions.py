@@ -164,7 +164,7 @@ def _nothing_to_lose(base: Table, options: Options) -> dict[str, NothingToLose |
         floor = [options.floors.get(i, 0.0) for i in base.ids[here].tolist()]
         unusable, scores = base.unusable[here], base.scores[here]
         margin, clusters = options.margin_of(task), base.clusters[here]
-        worst, best = (
+        ends = [
             nothing_to_lose(
                 np.where(unusable, end, scores),
                 margin,
@@ -172,8 +172,8 @@ def _nothing_to_lose(base: Table, options: Options) -> dict[str, NothingToLose |
                 clusters=clusters,
                 alpha=options.alpha,
             )
-            for end in (0.0, 1.0)
-        )
-        if worst is not None:
-            reasons[task] = worst if best is not None else Unusable(0, int(unusable.sum()))
+            for end in ((0.0, 1.0) if unusable.any() else (0.0,))
+        ]
+        if ends[0] is not None:
+            reasons[task] = ends[0] if ends[-1] is not None else Unusable(0, int(unusable.sum()))
     return reasons

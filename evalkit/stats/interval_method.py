@@ -19,12 +19,14 @@ class PairedScores:
         baseline: row that the others are compared with.
         design: grouping of the samples.
         options: confidence, resamples and seed; the method is the one that is asked.
+        by_task: whether results of single tasks are wanted.
     """
 
     matrix: Floats
     baseline: int
     design: Design
     options: IntervalOptions
+    by_task: bool = True
 
     @property
     def confidence(self) -> float:
@@ -42,7 +44,7 @@ class PairedScores:
             return tuple(one(arm, parts) for arm in range(len(self.matrix)))
 
         parts = self.parts()
-        if self.design.strata is None:
+        if self.design.strata is None or not self.by_task:
             return ArmResults(every(parts), {})
         by_task = {part.label: every([part]) for part in parts}
         overall = by_task[parts[0].label] if len(parts) == 1 else every(parts)

@@ -54,7 +54,8 @@ def paired_difference(
     The other arguments and the errors are those of `paired_bootstrap`.
     """
     options = IntervalOptions(method, confidence, n_resamples, seed)
-    return paired_arms(pair(a, b), 0, Design(strata, clusters), options).overall[1]
+    design = Design(strata, clusters)
+    return paired_arms(pair(a, b), 0, design, options, by_task=False).overall[1]
 
 
 def paired_arms(
@@ -62,15 +63,20 @@ def paired_arms(
     baseline: int,
     design: Design | None = None,
     options: IntervalOptions | None = None,
+    *,
+    by_task: bool = True,
 ) -> ArmResults:
-    """`paired_difference` of every arm against one; see `paired_bootstrap_arms`."""
+    """`paired_difference` of every arm against one; see `paired_bootstrap_arms`.
+
+    Without `by_task` methods that compute task by task leave out the results of single tasks.
+    """
     design, options = design or Design(), options or IntervalOptions()
     chosen = METHODS[options.method]
     options.check()
     matrix = score_matrix(scores)
     if not 0 <= baseline < len(matrix):
         raise EvalkitError(f"baseline {baseline}: there are {len(matrix)} arms")
-    results = chosen.arms(PairedScores(matrix, baseline, design, options))
+    results = chosen.arms(PairedScores(matrix, baseline, design, options, by_task))
     if design.spanning:
         overall = tuple(replace(r, caution=join([r.caution, SPANNING])) for r in results.overall)
         return replace(results, overall=overall)
