@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distill.cli.common import Out, run_directory
-from distill.models.causal_lm import CausalLM
 from evalkit.core.console import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distill.data.batch import Batch
+    from distill.models.causal_lm import CausalLM
     from distill.search.greedy import GreedySearch, SearchStep
     from evalkit.dsa.json_types import JsonObject
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evalkit.cli.common import RunDir
+from evalkit.core.command_line import command_group
 from evalkit.core.console import open_console
 from evalkit.core.grid import Grid
-from evalkit.core.records import ArmEntry
 
-app = typer.Typer(no_args_is_help=True, help="List, remove or rename the arms of a run directory.")
+if TYPE_CHECKING:
+    from evalkit.core.records import ArmEntry
+
+app = command_group("List, remove or rename the arms of a run directory.")
 
 Name = Annotated[str, typer.Argument(help="Name of the arm.")]
 

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from evalkit.cli.common import Recipe
+from evalkit.core.command_line import command_group
 from evalkit.core.console import echo
 
-app = typer.Typer(no_args_is_help=True, help="Outside data: pinned, checked, cached.")
+app = command_group("Outside data: pinned, checked, cached.")
 
 
 @app.command()

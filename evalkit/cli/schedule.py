@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from evalkit.core.command_line import command_group
 from evalkit.core.console import echo
 
 
@@ -19,10 +20,9 @@ class _ShowByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_ShowByDefault,
-    no_args_is_help=True,
-    help="Print a schedule (the default), or translate it from and to an engine's settings.",
+app = command_group(
+    "Print a schedule (the default), or translate it from and to an engine's settings.",
+    _ShowByDefault,
 )
 
 Target = Annotated[str, typer.Argument(help="Model directory, hub id, or number of layers.")]

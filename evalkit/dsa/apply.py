@@ -103,7 +103,10 @@ class AppliedSchedule:
         self._around = _running()  # they enter the block again themselves
         self._followed: list[object] | None = None
 
-    # -- one forward ----------------------------------------------------------------------------
+    def keep_rows(self, rows: Tensor) -> None:
+        """Go on with some sequences of the batch only: their numbers [R], in the order to come."""
+        if self._memory is not None:
+            self._memory.keep_rows(rows)
 
     def _begin(self, *_: object) -> None:
         if self._thread not in (None, threading.get_ident()):
@@ -261,8 +264,7 @@ class AppliedSchedule:
             decode = self._selection(self._sources["decode"][ordinal], ordinal, hidden)
             rows = self.decode_rows.to(hidden.device).unsqueeze(-1)
             return prefill if decode is prefill else torch.where(rows, decode, prefill)
-        phase = self._phase_of(hidden)
-        return self._selection(self._sources[phase][ordinal], ordinal, hidden)
+        return self._selection(self._sources[self._phase_of(hidden)][ordinal], ordinal, hidden)
 
     def _selection(self, source: int, reader: int, hidden: Tensor) -> Tensor:
         if source not in self._carrier:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -40,6 +41,10 @@ class IndexerCache(Protocol):
 
     def update_indexer(self, keys: Tensor, layer_idx: int) -> Tensor:
         """All index keys so far [B, T, d], the new ones included."""
+        ...
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Keep some sequences of the batch, in the order of their numbers."""
         ...
 
 
@@ -99,7 +104,7 @@ def read_call(
     """
     values: dict[str, Any] = dict(zip(family.parameters, args, strict=False))
     if kwargs:
-        names = family.parameters if indexer is None else _parameter_names(indexer)
+        names = family.parameters if indexer is None else _parameter_names(type(indexer).forward)
         ours = dict(zip(names, family.parameters, strict=False))
         for key, value in kwargs.items():
             # Without a signature to ask: `past_key_values` is the only name that was changed.
@@ -115,6 +120,6 @@ def read_call(
     )
 
 
-def _parameter_names(indexer: nn.Module) -> list[str]:
-    signature = inspect.signature(type(indexer).forward)
-    return [name for name in signature.parameters if name != "self"]
+@cache
+def _parameter_names(forward: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(forward).parameters)[1:]  # without self

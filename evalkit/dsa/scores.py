@@ -8,6 +8,7 @@ beyond the result does not grow with the square of the length, nor with the head
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -20,6 +21,8 @@ from evalkit.dsa.features import IndexFeatures, take_rows, without_padding
 from evalkit.dsa.selection import SelectionPolicy
 
 CHUNK_ELEMENTS = 2**22  # elements of one [B, rows, T] block: 16 MiB in fp32
+_CPU_ROWS = 128  # of a block in `select` there: fewer keys lie ahead of its last row
+_AT_ONCE = 2**20  # elements of [B, 1, H, T] up to which one product of all heads is faster
 
 
 def index_scores(
@@ -70,7 +73,8 @@ def select(
         if policy is not None:
             features, moved = without_padding(features)
         parts = []
-        for chunk in row_chunks(features, rows, chunk_elements):
+        most = _CPU_ROWS if rows.device.type == "cpu" else rows.shape[-1]
+        for chunk in row_chunks(features, rows, chunk_elements, most):
             seen = _seen_keys(features, chunk)  # later keys cannot be selected: leave them out
             if policy is None:
                 scores = _chunk_scores(features, chunk, seen)
@@ -91,11 +95,14 @@ def raw_scores(features: IndexFeatures, keys: Tensor) -> Tensor:
 
 
 def row_chunks(
-    features: IndexFeatures, rows: Tensor, chunk_elements: int = CHUNK_ELEMENTS
+    features: IndexFeatures,
+    rows: Tensor,
+    chunk_elements: int = CHUNK_ELEMENTS,
+    most: int = sys.maxsize,
 ) -> Iterator[Tensor]:
     """Split row numbers ([R] or [B, R]) so that a [B, rows, T] block keeps within bounds."""
     per_row = max(1, features.query.shape[0] * features.key.shape[1])
-    yield from torch.split(rows, max(1, chunk_elements // per_row), dim=-1)
+    yield from torch.split(rows, max(1, min(most, chunk_elements // per_row)), dim=-1)
 
 
 def _seen_keys(features: IndexFeatures, rows: Tensor) -> int:
@@ -121,7 +128,7 @@ def _chunk_scores(features: IndexFeatures, rows: Tensor, keys: int | None = None
     scores: Tensor = _HeadSum.apply(  # type: ignore[no-untyped-call]
         query, features.key[:, :keys], weight * features.scale
     )
-    return scores.masked_fill(~visible(features, positions)[..., :keys], float("-inf"))
+    return scores.masked_fill_(~visible(features, positions)[..., :keys], float("-inf"))
 
 
 class _Context(Protocol):
@@ -135,7 +142,8 @@ class _Context(Protocol):
 class _HeadSum(torch.autograd.Function):
     """Σ_h w·ReLU(q·k) of [B, R, H, d], [B, T, d] and [B, R, H]: one head at a time, both ways.
 
-    Backward makes the products again, so that neither pass holds a [B, R, H, T] tensor.
+    All at once of a single row, as in a decode step. Backward makes the products again, so that
+    neither pass holds a [B, R, H, T] tensor.
     The installed library scales before the ReLU (V3.2) or after it (V4): the same function.
     """
 
@@ -143,8 +151,11 @@ class _HeadSum(torch.autograd.Function):
     def forward(ctx: _Context, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         keys, total = key.transpose(1, 2), query.new_zeros(*query.shape[:2], key.shape[1])
-        product = torch.empty_like(total)
         with torch.autocast(query.device.type, enabled=False):  # fp32 whatever the forward runs in
+            if query.shape[1] == 1 and query.shape[2] * total.numel() <= _AT_ONCE:
+                torch.bmm(weight, torch.bmm(query[:, 0], keys).relu_(), out=total)
+                return total
+            product = torch.empty_like(total)
             for q, w in zip(_by_head(query), _by_head(weight), strict=True):
                 torch.bmm(q, keys, out=product).relu_()
                 total.addcmul_(product, w.unsqueeze(-1))

@@ -218,10 +218,10 @@ def _gathered(
     A gradient does not keep what was gathered: it is gathered again. Without one, all is gathered
     into the same place: memory that is new each time costs more than filling it.
     """
-    batch, length, _ = latent.shape
-    offset = torch.arange(batch, device=latent.device).view(-1, 1, 1) * length
-    tables = latent.flatten(0, 1), rotated.flatten(0, 1)
+    batch = len(latent)
     again = torch.is_grad_enabled() and (asked.requires_grad or latent.requires_grad)
+    tables, apart = _tables(latent, rotated, in_place=not again)
+    offset = torch.arange(batch, device=latent.device).view(-1, 1, 1) * apart
     keys = selection.indices.shape[-1]
     step = _rows_at_once(asked, keys * asked.shape[-1], GATHERED_ELEMENTS)
     places: tuple[Tensor | None, ...] = (None, None)
@@ -239,6 +239,29 @@ def _gathered(
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
+def _tables(
+    latent: Tensor, rotated: Tensor, *, in_place: bool
+) -> tuple[tuple[Tensor, Tensor], int]:
+    """Both [B, T, ·] as tables [N, ·], and how many of their rows lie from text to text.
+
+    A cache with room behind every text is read where it is, the room included.
+    """
+    batch, length, _ = latent.shape
+    step = _apart(latent)
+    if not in_place or batch == 1 or step is None or step != _apart(rotated):
+        return (latent.flatten(0, 1), rotated.flatten(0, 1)), length
+    rows = (batch - 1) * step + length
+    one, two = (p.as_strided((rows, p.shape[-1]), p.stride()[1:]) for p in (latent, rotated))
+    return (one, two), step
+
+
+def _apart(part: Tensor) -> int | None:
+    """How many rows of [B, T, d] lie from text to text; None where they are no rows of a table."""
+    width = max(part.shape[-1], 1)
+    step, odd = divmod(part.stride(0), width)
+    return None if odd or part.stride()[1:] != (width, 1) else step
+
+
 def _attend(
     asked: Tensor,
     tables: tuple[Tensor, Tensor],
@@ -248,7 +271,7 @@ def _attend(
     sink: Tensor | None,
     places: tuple[Tensor | None, ...],
 ) -> Tensor:
-    """As `_gathered`, at once; `index` [B, R, k] counts the rows of the tables [B·T, r or p]."""
+    """As `_gathered`, at once; `index` [B, R, k] counts the rows of the tables [N, r or p]."""
     batch, rows, keys = index.shape
     width, flat = tables[0].shape[-1], asked.flatten(0, 1)
     seen, turned = (
@@ -269,7 +292,7 @@ def _attend(
 
 
 def _picked(table: Tensor, index: Tensor, place: Tensor | None) -> Tensor:
-    """Rows [B·R, k, d] of a table [B·T, d], written to `place` where there is one."""
+    """Rows [B·R, k, d] of a table [N, d], written to `place` where there is one."""
     place = None if place is None else place[: index.numel()]
     rows = torch.index_select(table, 0, index.flatten(), out=place)
     return rows.view(index.shape[0] * index.shape[1], index.shape[2], table.shape[1])

@@ -79,6 +79,13 @@ class TemporalMemory:
         )
         return result, ran
 
+    def keep_rows(self, rows: Tensor) -> None:
+        """Go on with some sequences of the batch only: their numbers [R], in the order to come."""
+        self._kept = {
+            ordinal: _Kept(*(part[rows.to(part.device)] for part in (k.selection, k.keys, k.steps)))
+            for ordinal, k in self._kept.items()
+        }
+
     def _with_recent(self, remembered: Tensor, keys: Tensor, seen: Tensor) -> Tensor:
         """Remembered keys [B, S, k] behind those that came after the first `keys` ones [B, S]."""
         most = int((seen - keys).max())

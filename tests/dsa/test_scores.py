@@ -12,6 +12,7 @@ from evalkit.dsa import (
     apply_schedule,
     index_features,
     index_scores,
+    scores,
     select,
 )
 from evalkit.dsa.families.sites import indexer_sites
@@ -154,6 +155,20 @@ def test_a_family_without_scores_says_why():
     model = build("glm5_next_text")
     with pytest.raises(UnsupportedModelError, match="pools of tokens"):
         captured(model, tokens(1, LENGTH))
+
+
+@pytest.mark.parametrize("keys", [0, 1, 30])
+def test_all_heads_at_once_and_one_by_one(keys, monkeypatch):
+    parts = torch.randn(2, 1, 4, 8), torch.randn(2, keys, 8), torch.randn(2, 1, 4)
+    found = []
+    for at_once in (0, 2**20):
+        monkeypatch.setattr(scores, "_AT_ONCE", at_once)
+        leaves = [part.clone().requires_grad_(True) for part in parts]
+        result = index_scores(IndexFeatures(*leaves, 1.0, torch.arange(29, 30)))
+        result.masked_fill(result.isinf(), 0).square().sum().backward()
+        found.append((result.detach(), *(leaf.grad for leaf in leaves)))
+    assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(*found, strict=True))
+    assert found[0][0].shape == (2, 1, keys)
 
 
 def test_temporaries_are_bounded():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -18,13 +18,15 @@ from evalkit.dsa.call import IndexerCache
 from evalkit.dsa.transformers_model import (
     TransformersModel,
     cache_argument,
-    new_cache,
     text_config_of,
 )
+from evalkit.engines.hf.growing_cache import growing_cache
 from evalkit.engines.hf.likelihood import read_texts
 from evalkit.prompts.tokenizers import ChatTokenizer
 
 NOT_FINITE = "the model returned non-finite logits"
+_NO_TOKEN = -1
+"""In the place of a token whose logits are not finite."""
 
 
 class Answer(NamedTuple):
@@ -72,6 +74,21 @@ class Prefill:
         return replace(self, cache=copy.deepcopy(self.cache))
 
 
+@dataclass(slots=True)
+class _Row:
+    """One answer while it is decoded.
+
+    Attributes:
+        prompt: what is answered.
+        tokens: generated so far.
+        reason: why it ended, as in `Answer`; None while it goes on.
+    """
+
+    prompt: Prompt
+    tokens: list[int] = field(default_factory=list)
+    reason: str | None = None
+
+
 class _GenerationConfig(Protocol):
     eos_token_id: int | list[int] | None
 
@@ -103,7 +120,7 @@ class GreedyDecoder:
         """Read the prompts; one that cannot run is a problem of its own, not a crash."""
         problems, good = self._readable(batch)
         ids, mask = self._padded(good)
-        cache = new_cache(self.model)
+        cache = growing_cache(self.model)
         _set_phase(applied, "prefill")
         logits = self._prefill(ids, mask, _positions(mask), cache) if good else mask.float()
         _set_phase(applied, None)
@@ -141,49 +158,44 @@ class GreedyDecoder:
 
     @torch.inference_mode()
     def _decode(self, prefill: Prefill, applied: AppliedSchedule | None) -> list[Answer]:
-        batch, mask, logits = prefill.read, prefill.mask, prefill.logits
+        rows = [_Row(prompt) for prompt in prefill.read]
+        live, mask, logits = rows, prefill.mask, prefill.logits
         positions = _positions(mask)[:, -1:]
-        rows: list[list[int]] = [[] for _ in batch]
-        reasons: list[str | None] = [None] * len(batch)
-        finite = torch.ones(len(batch), dtype=torch.bool, device=logits.device)
         _set_phase(applied, "decode")
-        for _ in range(max(prompt.max_new_tokens for prompt in batch)):
-            finite &= torch.isfinite(logits).all(dim=-1)
+        for _ in range(max(row.prompt.max_new_tokens for row in rows)):
             token = logits.argmax(dim=-1)
-            self._take(token.tolist(), batch, rows, reasons)
-            if all(reasons):
+            known = token.where(torch.isfinite(logits).all(dim=-1), _NO_TOKEN).tolist()
+            for row, taken in zip(live, known, strict=True):
+                self._take(row, taken)
+            going = [i for i, row in enumerate(live) if row.reason is None]
+            if not going:
                 break
-            mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=1)
+            if len(going) < len(live):  # those that have ended leave the batch
+                live, kept = [live[i] for i in going], torch.tensor(going, device=mask.device)
+                token, mask, positions = token[kept], mask[kept], positions[kept]
+                prefill.cache.reorder_cache(kept)
+                if applied is not None:
+                    applied.keep_rows(kept)
+            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
             positions = positions + 1
             logits = self._forward(token.unsqueeze(1), mask, positions, prefill.cache)
         _set_phase(applied, None)
-        return [
-            self._result(prompt, row, reason or "length")
-            if good
-            else Answer("", "error", len(row), NOT_FINITE)
-            for prompt, row, reason, good in zip(batch, rows, reasons, finite.tolist(), strict=True)
-        ]
+        return [self._result(row) for row in rows]
 
-    def _take(
-        self,
-        tokens: Sequence[int],
-        batch: Sequence[Prompt],
-        rows: list[list[int]],
-        reasons: list[str | None],
-    ) -> None:
-        """Add one token to every unfinished row, and note which ones are done."""
-        for i, token in enumerate(tokens):
-            if reasons[i] is not None:
-                continue
-            if token in self.stop_ids:
-                reasons[i] = "stop"
-                continue
-            rows[i].append(token)
-            sample = batch[i].sample
-            if sample.stop and any(s in self._text(rows[i]) for s in sample.stop):
-                reasons[i] = "stop"
-            elif self._spent(batch[i], rows[i]):
-                reasons[i] = "length"
+    def _take(self, row: _Row, token: int) -> None:
+        """Add a token to a row, and note whether it is done."""
+        if token == _NO_TOKEN:
+            row.reason = "error"
+            return
+        if token in self.stop_ids:
+            row.reason = "stop"
+            return
+        row.tokens.append(token)
+        stop = row.prompt.sample.stop
+        if stop and any(s in self._text(row.tokens) for s in stop):
+            row.reason = "stop"
+        elif self._spent(row.prompt, row.tokens):
+            row.reason = "length"
 
     def _spent(self, prompt: Prompt, row: list[int]) -> bool:
         """Whether the answer's budget is used up; a reasoning block has a budget of its own."""
@@ -200,10 +212,12 @@ class GreedyDecoder:
         spent = len(self.tokenizer.encode(text[start:], add_special_tokens=False))
         return spent >= prompt.sample.max_new_tokens
 
-    def _result(self, prompt: Prompt, row: list[int], reason: str) -> Answer:
-        text = self._text(row)
-        cuts = [text.find(s) for s in prompt.sample.stop if s in text]
-        return Answer(text[: min(cuts)] if cuts else text, reason, len(row))
+    def _result(self, row: _Row) -> Answer:
+        if row.reason == "error":
+            return Answer("", "error", len(row.tokens), NOT_FINITE)
+        text = self._text(row.tokens)
+        cuts = [text.find(s) for s in row.prompt.sample.stop if s in text]
+        return Answer(text[: min(cuts)] if cuts else text, row.reason or "length", len(row.tokens))
 
     def _text(self, row: list[int]) -> str:
         if self._hidden is None:

@@ -13,7 +13,8 @@ from torch import Tensor
 from evalkit.core.records.likelihood import Likelihood
 from evalkit.core.types import Prompt
 from evalkit.dsa import AppliedSchedule
-from evalkit.dsa.transformers_model import cache_argument, new_cache
+from evalkit.dsa.transformers_model import cache_argument
+from evalkit.engines.hf.growing_cache import growing_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,7 +58,8 @@ def read_texts(
     rows = [_Row(ids[i], ids.shape[1] - len(p.token_ids), p) for i, p in enumerate(batch)]
     first = torch.tensor([p.sample.scored_from for p in batch], device=ids.device)
     decoded = positions >= first.unsqueeze(1)
-    cache, vocabulary = new_cache(model), int(model.get_input_embeddings().weight.shape[0])
+    cache = growing_cache(model)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
     step = max(1, min(chunk, LOGITS // (len(batch) * vocabulary)))
     for start in range(0, ids.shape[1], step):
         end = min(start + step, ids.shape[1])
