@@ -66,7 +66,7 @@ class DistillSetup:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the user should know before time is spent: an arm that may not need distilling."""
-        if self.schedule.retention < MILD or self.plan.warm_up:
+        if self.schedule.retention < MILD or self.plan.warm_up or self.plan.policy is not None:
             return ()
         return (
             f"retention {self.schedule.retention} is mild: distillation was neutral to harmful"
@@ -125,7 +125,10 @@ def load_training_setup(
     sites = indexer_sites(model)
     schedule = config.arm.schedule(sites.layout.native)
     require_indexers(schedule, sites.layout.native)
-    layers = trained_layers(schedule, config.student.first_layer, config.teacher.kind)
+    config.arm.require_selectable(sites.layout.topk)
+    layers = trained_layers(
+        schedule, config.student.first_layer, config.teacher.kind, config.arm.selection
+    )
     students = Students.of_model(sites, layers, config.student.tensors)
     plan = make_plan(model, schedule, layers, config)
     require_sparse_positions(config, plan)

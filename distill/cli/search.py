@@ -36,12 +36,14 @@ def search(
     from distill.search.log import SearchLog
     from distill.setup import pack_text
     from evalkit.core.recipe import canonical_hash, load
+    from evalkit.dsa.families.sites import indexer_sites
 
     config, directory = load(recipe, SearchConfig, set_ or ()), run_directory(recipe, out)
     base_dir = recipe.resolve().parent
     name = resolve_checkpoint(config.model, base_dir)
     data = pack_text(config.data, name, base_dir, directory / "data")
     model = load_model(name, config.dtype)
+    config.begin.require_selectable(indexer_sites(model).layout.topk)
     texts = {s: data.splits[s].batches(config.batch) for s in ("calibration", "held_out")}
     base = base_facts(name, model)
     # not the retention: a search goes on from a higher one to a lower one
@@ -72,7 +74,7 @@ def search(
         "tokens sha256": data.sha256,
         "recipe sha256": canonical_hash(config),
     }
-    output.write(directory, steps, provenance)
+    output.write(directory, steps, provenance, config.begin.selection)
     echo(
         f"{evaluated} evaluations ({run.most_evaluations} without a proposal),"
         f" {run.layer_runs:,} layer runs, {seconds} s"

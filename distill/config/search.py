@@ -19,7 +19,7 @@ class SearchConfig(Strict):
         dtype: weights and activations.
         kind: ``pattern`` makes full layers shared one by one, ``lag`` raises the lag of one layer
             after another.
-        begin: where it begins; default: the checkpoint's own schedule.
+        begin: where it begins, and how full layers select; default: the checkpoint's own schedule.
         retention: the search ends at this share of full layers (``pattern``).
         max_lag: largest k of a layer (``lag``).
         lag_phase: where lags act; decode rows are those behind the middle of a sequence.

@@ -235,7 +235,7 @@ class DistillConfig(Strict):
         dtype: weights and activations of the frozen model.
         evaluation: evaluation recipe in which the arm and its undistilled twin are compared.
         licence: of the base model, for the card.
-        arm: the schedule that the students are to serve.
+        arm: schedule and selection that the students are to serve.
     """
 
     renamed: ClassVar = {
@@ -272,6 +272,16 @@ class DistillConfig(Strict):
             used += [("loss.kl_share", "[[loss]] with kind and weight")] * ("kl_share" in section)
             data["loss"] = losses_from_kl_share(section)
         return used
+
+    @model_validator(mode="after")
+    def _selection_shows(self) -> DistillConfig:
+        selection = self.arm.selection
+        if selection is not None and selection.reuse is not None:
+            raise ValueError(
+                f"arm.selection {selection.text}: it acts from one decode step to the next, and"
+                " training reads whole texts; leave it out here and name it in the evaluation"
+            )
+        return self
 
     @model_validator(mode="after")
     def _losses_train(self) -> DistillConfig:

@@ -84,7 +84,9 @@ def estimate(
         itemsize: bytes per weight and activation of the frozen model.
     """
     schedule = config.arm.schedule(native)
-    trained = trained_layers(schedule, config.student.first_layer, config.teacher.kind)
+    trained = trained_layers(
+        schedule, config.student.first_layer, config.teacher.kind, config.arm.selection
+    )
     consumers = {f: len(consumers_of(schedule, f)) for f in trained}
     data, train = config.data, config.train
     parts = {"one chunk of scores": config.queries.chunk_elements * FP32 * BLOCKS}

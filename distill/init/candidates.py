@@ -108,7 +108,7 @@ class _Trial:
         self._model, self._students, self._plan = model, students, plan
         self._reference, self._ids = reference, plan.schedule.layer_ids
         rows = [plan.decode_rows(batch) for batch in reference.batches]
-        self._cache, self._start = ActivationCache(model, reference.batches, rows), 0
+        self._cache, self._start = ActivationCache(model, reference.batches, rows, plan.policy), 0
 
     def begin(self, layer: int) -> None:
         """From now on the student of this full layer (ordinal) changes, until the next call."""
@@ -156,7 +156,13 @@ def candidates(
             rows = plan.decode_rows(batch)
             with students.acting(model):
                 visit_indexer_calls(
-                    model, plan.schedule, batch, inputs, layers=(layer,), decode_rows=rows
+                    model,
+                    plan.schedule,
+                    batch,
+                    inputs,
+                    layers=(layer,),
+                    policy=plan.policy,
+                    decode_rows=rows,
                 )
         else:
             visit_indexer_calls(model, native, batch, inputs, layers=(layer,))

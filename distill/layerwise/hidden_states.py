@@ -25,6 +25,7 @@ from distill.objective.query_sampling import PHASES
 from distill.validation.long_range import latest_keys
 from evalkit.dsa import IndexerCall, ReuseSchedule, select
 from evalkit.dsa.families.sites import topk_of
+from evalkit.dsa.selection import SelectionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class HiddenStateStream:
         parent: the stream that this one branched off from.
         start: layer before which it branched off.
         latest: every full layer selects the latest keys only (`distill.validation.long_range`).
+        policy: how full layers select; None: as the model was trained.
     """
 
     setup: LayerwiseSetup
@@ -48,6 +50,7 @@ class HiddenStateStream:
     parent: HiddenStateStream | None = None
     start: int = 0
     latest: bool = False
+    policy: SelectionPolicy | None = None
 
     def embed(self, batches: Mapping[str, Batch], embedding: Callable[[Tensor], Tensor]) -> None:
         """Put some batches before the first layer."""
@@ -131,7 +134,8 @@ class HiddenStateStream:
                 keys = latest_keys(positions, ratio, topk_of(indexer))
                 selected = keys.expand(len(batch.ids), -1, -1)
             else:
-                selected = select(self.setup.layers.features(indexer, call), topk_of(indexer))
+                features = self.setup.layers.features(indexer, call)
+                selected = select(features, topk_of(indexer), policy=self.policy)
             if self._last_reader(number) > number:
                 self.setup.store.put(f"chosen/{self.name}/{number}/{name}", chosen=selected.int())
 

@@ -295,7 +295,7 @@ class LayerTrainer:
             for (group, _), (features, teachers, weight) in zip(
                 batch.groups, self._groups(batch), strict=True
             ):
-                selected = select(features, topk)
+                selected = select(features, topk, policy=self._setup.plan.policy)
                 for i, teacher in enumerate(teachers):
                     wanted = select(teacher.features, topk)
                     counted = weight * (size(wanted) > 0)

@@ -12,6 +12,7 @@ and the undistilled arm, goes from the first layer to the last once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class LogitEvaluator:
         self._end = len(setup.layers)
         native = setup.layers.layout.native
         self._original = HiddenStateStream(setup, "final/original", native)
-        self._undistilled = HiddenStateStream(setup, "final/plain", setup.schedule)
+        self._undistilled = replace(arm, name="final/plain", states={})
         self._latest = HiddenStateStream(setup, "final/latest", native, latest=True)
         self._known: dict[tuple[str, str], Tensor] = {}  # by stream and split, at every position
 
@@ -74,9 +75,9 @@ class LogitEvaluator:
 
         The arm must stand before the layer, with the indexers that trained so far in it.
         """
-        setup = self._setup
+        setup, branch = self._setup, replace(self._arm, parent=self._arm, start=layer)
         streams = [
-            HiddenStateStream(setup, f"try/{i}", setup.schedule, {layer: state}, self._arm, layer)
+            replace(branch, name=f"try/{i}", states={layer: state})
             for i, state in enumerate(states)
         ]
         batches = self._batches(split)

@@ -167,7 +167,8 @@ def load_layerwise_setup(
     layers = Layers(checkpoint, dtype_of(config, checkpoint), torch.device(device))
     native = layers.layout.native
     schedule = config.arm.schedule(native)
-    trained = trained_layers(schedule, config.student.first_layer)
+    config.arm.require_selectable(layers.layout.topk)
+    trained = trained_layers(schedule, config.student.first_layer, policy=config.arm.selection)
     require_indexers(schedule, native)
     model = meta_model(layers.config)
     plan = make_plan(model, schedule, trained, config)

@@ -42,7 +42,8 @@ class Streams:
         self._setup, self._store = setup, setup.store
         self._states: dict[int, State] = {}
         self._original = HiddenStateStream(setup, "original", setup.layers.layout.native)
-        self.arm = HiddenStateStream(setup, "arm", setup.schedule, self._states)
+        policy = setup.plan.policy
+        self.arm = HiddenStateStream(setup, "arm", setup.schedule, self._states, policy=policy)
         self._last = max(max(setup.teachers(f)) for f in setup.trained)
         self._inputs_from_arm = {
             name: batch

@@ -116,12 +116,12 @@ def merged_targets(
         kept: keys per query, at most.
     """
     objective, features = setup.plan.objective.trained(), teachers[0].features
-    kept = min(kept, features.key.shape[1])
+    kept, needs = min(kept, features.key.shape[1]), objective.needs(objective.topk)
     parts: dict[str, list[Tensor]] = {}
     for part, seen in chunks(features, objective.chunk_elements):
         chunk = slice_queries(features, part, seen)
         support = visible(chunk, chunk.positions)
-        merged = consumer_targets(teachers, part, support, objective.needs, objective.combine)
+        merged = consumer_targets(teachers, part, support, needs, objective.combine)
         if merged.mean.dim():
             best = merged.mean.topk(min(kept, seen))
             missing = (0, kept - best.values.shape[-1])
@@ -133,7 +133,7 @@ def merged_targets(
             parts.setdefault("information", []).append(merged.information)
         if merged.orders:
             orders = torch.stack(merged.orders)
-            missing = (0, min(objective.needs.order, features.key.shape[1]) - orders.shape[-1])
+            missing = (0, min(needs.order, features.key.shape[1]) - orders.shape[-1])
             parts.setdefault("order", []).append(pad(orders, missing, value=-1))
     merged_parts = {k: torch.cat(v, dim=2 if k == "order" else 1) for k, v in parts.items()}
     whole = {"positions": group.positions, "weight": group.weight} | merged_parts

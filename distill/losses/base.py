@@ -37,12 +37,12 @@ class Target:
 
     Attributes:
         mean: p̄, the mean of the consumers' distributions [B, R, T], 0 outside the support; of
-            no element where no loss needs it.
+            no element where no loss needs it. Under a policy that ranks blocks of keys, T of these.
         information: per query the mean over the consumers of Σ p log p [B, R]; likewise.
         order: one consumer's m best keys by falling score, int64 [B, R, m]; m is 0 where the loss
             needs no list.
         positions: absolute position of each query, [R] for all sequences alike or [B, R].
-        topk: keys that the model selects.
+        topk: keys that the model selects, or blocks that the policy takes.
         weight: of each query [B, R]: 1, or 0 where a sequence has too few.
     """
 

@@ -23,6 +23,7 @@ from distill.models.forward import require_finite_call
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.overrides import override_forward
+from evalkit.dsa.selection import SelectionPolicy
 
 LayerOutput = Tensor | tuple[Tensor, ...]
 
@@ -36,12 +37,24 @@ class ActivationCache:
     """
 
     def __init__(
-        self, model: CausalLM, batches: Sequence[Batch], decode_rows: Sequence[Tensor | None]
+        self,
+        model: CausalLM,
+        batches: Sequence[Batch],
+        decode_rows: Sequence[Tensor | None],
+        policy: SelectionPolicy | None = None,
     ) -> None:
-        """`decode_rows`, bool [B, S] per batch, says which positions read the decode sources."""
+        """Prepare forwards.
+
+        Args:
+            model: that runs.
+            batches: whole sequences.
+            decode_rows: bool [B, S] per batch: which positions read the decode sources.
+            policy: how full layers select; default: as the model was trained.
+        """
         self.schedule: ReuseSchedule | None = None
         self.layer_runs = 0
         self._model, self._batches, self._rows = model, tuple(batches), tuple(decode_rows)
+        self._policy = policy
         self._layers = tuple(cast(nn.ModuleList, indexer_sites(model).root.layers))
         self._outputs: list[dict[int, LayerOutput]] = [{} for _ in batches]
         self._selections: list[dict[int, Tensor]] = [{} for _ in batches]
@@ -117,7 +130,9 @@ class ActivationCache:
 
         skipping = _layers_skipped(self._layers[:start], outputs.get(start - 1))
         caching = _outputs_cached(self._layers, start, outputs if keep else None, only)
-        under = apply_schedule(self._model, schedule, chunked=True, sparse=True, observe=observe)
+        under = apply_schedule(
+            self._model, schedule, policy=self._policy, chunked=True, sparse=True, observe=observe
+        )
         with under as applied, skipping, caching:
             applied.given, applied.decode_rows = cached, self._rows[number]
             final = batch.ids.new_empty(0)

@@ -21,6 +21,7 @@ from distill.models.early_exit import ForwardStoppedError
 from evalkit.dsa import IndexerCall, ReuseSchedule, apply_schedule
 from evalkit.dsa.families.sites import IndexerSites, set_topk, topk_of
 from evalkit.dsa.overrides import swap_indexer
+from evalkit.dsa.selection import SelectionPolicy
 
 Visitor = Callable[[int, IndexerCall], None]
 
@@ -35,6 +36,7 @@ def visit_indexer_calls(
     visit: Visitor,
     *,
     layers: Collection[int],
+    policy: SelectionPolicy | None = None,
     decode_rows: Tensor | None = None,
     through_attention: bool = False,
 ) -> None:
@@ -46,6 +48,7 @@ def visit_indexer_calls(
         batch: whole sequences from position 0; padding at their end needs no mask.
         visit: called as (ordinal, call), before the layer attends.
         layers: ordinals to visit; the forward stops at the last of them.
+        policy: how full layers select; default: as the model was trained.
         decode_rows: bool [B, S]; True positions read the decode sources.
         through_attention: let the last of the layers attend as well, under the library's masks, for
             `evalkit.dsa.attention.attention_seen` to see.
@@ -63,8 +66,9 @@ def visit_indexer_calls(
         if ordinal >= last:
             raise ForwardStoppedError
 
+    sparse = not through_attention
     under = apply_schedule(
-        model, schedule, chunked=True, sparse=not through_attention, observe=observe
+        model, schedule, policy=policy, chunked=True, sparse=sparse, observe=observe
     )
     with torch.no_grad(), under as applied, suppress(ForwardStoppedError):
         applied.decode_rows = decode_rows
@@ -77,8 +81,9 @@ def final_hidden_states(
     batch: Batch,
     *,
     visit: Visitor = lambda *_: None,
+    policy: SelectionPolicy | None = None,
     decode_rows: Tensor | None = None,
-    chunked: bool = True,
+    given: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
     """Hidden states [B, S, hidden] after the last layer and norm, without gradient.
 
@@ -87,8 +92,9 @@ def final_hidden_states(
         schedule: what it runs under.
         batch: whole sequences.
         visit: sees every indexer call, as (ordinal, call).
+        policy: how full layers select; default: as the model was trained.
         decode_rows: bool [B, S]; True positions read the decode sources.
-        chunked: select by `evalkit.dsa.select`; False runs what stands in the model as it is.
+        given: selections [B, S, topk] of full layers (ordinals) that do not choose themselves.
 
     Raises:
         NonFiniteError: hidden states are NaN or infinite; names the layer.
@@ -98,9 +104,11 @@ def final_hidden_states(
         require_finite_call(schedule.layer_ids[ordinal], call)
         visit(ordinal, _without_cache(call))
 
-    under = apply_schedule(model, schedule, chunked=chunked, sparse=True, observe=observe)
+    under = apply_schedule(
+        model, schedule, policy=policy, chunked=True, sparse=True, observe=observe
+    )
     with torch.no_grad(), under as applied:
-        applied.decode_rows = decode_rows
+        applied.decode_rows, applied.given = decode_rows, dict(given or {})
         hidden: Tensor = model.get_decoder()(batch.ids, use_cache=False).last_hidden_state
     require_finite(hidden, "hidden states after the last layer")
     return hidden

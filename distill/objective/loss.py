@@ -3,6 +3,7 @@
 The student's projections are made once. Scores, targets and losses exist for one chunk of queries
 at a time: each chunk runs backward at once into the projections' gradients, and one last backward
 goes through the projections into the weights. No tensor is larger than [B, queries of a chunk, T].
+Under a policy that ranks more than once (`distill.objective.rankings`) losses add up.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from distill.errors import NonFiniteError, require_finite
 from distill.losses.base import Loss, Needs, Target
+from distill.objective.rankings import RankedTeacher, rankings
 from distill.objective.teachers import (
     Combine,
     ConsumerTargets,
@@ -23,9 +25,10 @@ from distill.objective.teachers import (
     consumer_targets,
     slice_queries,
 )
+from evalkit.config.selection import Selection
 from evalkit.core.plugins import OURS, running
-from evalkit.dsa import IndexFeatures, index_scores
-from evalkit.dsa.scores import visible
+from evalkit.dsa import IndexFeatures
+from evalkit.dsa.selection import Ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,22 @@ class Objective:
         topk: keys that the model selects.
         combine: how several consumers make one loss.
         chunk_elements: upper bound of a [B, queries, T] block.
+        policy: how the student selects; None: by its index scores.
     """
 
     losses: tuple[WeightedLoss, ...]
     topk: int
     combine: Combine = "mean"
     chunk_elements: int = 2**22
+    policy: Selection | None = None
 
     def trained(self) -> Objective:
         """Without the losses of weight 0, which are measured only."""
         return replace(self, losses=tuple(entry for entry in self.losses if entry.weight > 0))
 
-    @property
-    def needs(self) -> Needs:
-        """Of all losses together."""
-        each = [entry.needs(self.topk) for entry in self.losses]
+    def needs(self, topk: int) -> Needs:
+        """Of all losses together, where `topk` keys or blocks are taken."""
+        each = [entry.needs(topk) for entry in self.losses]
         return Needs(any(n.mean for n in each), max((n.order for n in each), default=0))
 
 
@@ -107,7 +111,7 @@ class LossSums:
 
     Attributes:
         queries: weight of the query positions that see any key; gradients are divided by it.
-        losses: by name.
+        losses: by name; under a policy that ranks more than once, each ranking counts.
     """
 
     queries: float = 0.0
@@ -201,26 +205,46 @@ def _chunk(
     sums: LossSums,
 ) -> Tensor:
     """Σ weight · loss of one chunk; its sums are added to `sums`."""
-    scores = index_scores(features, chunk_elements=2**62)
-    positions = features.positions if features.positions.dim() == 2 else features.positions[None]
+    ranked = rankings(features, objective.policy)
+    sums.queries += (weight * ranked[-1].among.any(-1)).sum().item()
+    result = features.query.new_zeros(())
+    for ranking in ranked:
+        asked: Sequence[Teacher] = teachers
+        if objective.policy is not None:
+            asked = [RankedTeacher(teacher, ranking) for teacher in teachers]
+        result = result + _compared(ranking, asked, part, objective, weight, sums, features)
+    return result
+
+
+def _compared(
+    ranking: Ranking,
+    teachers: Sequence[Teacher],
+    part: slice,
+    objective: Objective,
+    weight: Tensor,
+    sums: LossSums,
+    features: IndexFeatures,
+) -> Tensor:
+    """The same of one ranking."""
     # What a query may see follows from positions alone: a score that is NaN stays a visible fault.
-    support = visible(features, positions).expand(scores.shape)
+    scores, support = ranking.scores, ranking.among
+    topk = ranking.taken or objective.topk
     require_finite(scores.detach().masked_fill(~support, 0), "index scores of the student")
-    sums.queries += (weight * support.any(-1)).sum().item()
     with torch.no_grad():
-        consumers = consumer_targets(teachers, part, support, objective.needs, objective.combine)
+        needs = objective.needs(topk)
+        consumers = consumer_targets(teachers, part, support, needs, objective.combine)
     target = Target(
         mean=consumers.mean,
         information=consumers.information,
         order=torch.empty(0, dtype=torch.long, device=scores.device),
         positions=features.positions,
-        topk=objective.topk,
+        topk=topk,
         weight=weight,
     )
     result = scores.new_zeros(())
     for entry in objective.losses:
         running = sums.of(entry.name)
-        calls = _targets(target, consumers, entry.needs(objective.topk))
+        calls = _targets(target, consumers, entry.needs(topk))
         for each in calls:
             value, total, count = entry.value(scores, each, support)
             running.add(total / len(calls), count / len(calls))

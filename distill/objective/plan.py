@@ -26,6 +26,7 @@ from distill.objective.teacher_assignment import (
     TeacherKind,
     own_attention_teaches,
 )
+from evalkit.config.selection import Selection
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import indexer_sites, topk_of
 
@@ -36,6 +37,7 @@ class DistillPlan:
 
     Attributes:
         schedule: the arm.
+        policy: how its full layers select; None: as the model was trained.
         assignment: consumers and teachers of the full layers that train.
         kind: of teacher.
         warm_up: whether each layer's own attention teaches it (`own_attention_teaches`).
@@ -48,6 +50,7 @@ class DistillPlan:
     """
 
     schedule: ReuseSchedule
+    policy: Selection | None
     assignment: TeacherAssignment
     kind: TeacherKind
     warm_up: bool
@@ -111,6 +114,7 @@ def make_plan(
     sites = indexer_sites(model)
     return DistillPlan(
         schedule=schedule,
+        policy=config.arm.selection,
         assignment=TeacherAssignment.of(sites.layout.native, schedule, layers),
         kind=config.teacher.kind,
         warm_up=own_attention_teaches(schedule, config.teacher.kind),
@@ -119,6 +123,7 @@ def make_plan(
             topk=topk_of(indexer_at(sites, 0)),
             combine=config.teacher.combine,
             chunk_elements=config.queries.chunk_elements,
+            policy=config.arm.selection,
         ),
         on_policy=config.train.states == "on_policy",
         first_sparse_position=first_sparse_position(sites),

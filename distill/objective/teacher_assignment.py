@@ -25,6 +25,7 @@ from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.features import take_rows
+from evalkit.dsa.selection import SelectionPolicy
 
 TeacherKind = Literal["indexer", "attention", "attention_dense"]
 BatchTeachers = Mapping[tuple[TeacherKind, Phase, int], Teacher]
@@ -48,6 +49,7 @@ def trained_layers(
     schedule: ReuseSchedule,
     first_layer: Literal["keep", "train", "auto"],
     teacher: TeacherKind = "indexer",
+    policy: SelectionPolicy | None = None,
 ) -> tuple[int, ...]:
     """Full layers (ordinals) whose indexers train: those that serve another layer, or all.
 
@@ -55,15 +57,16 @@ def trained_layers(
         schedule: the arm.
         first_layer: ``keep`` leaves the first full layer out.
         teacher: who teaches; all layers train where it makes a warm-up of the schedule.
+        policy: how they select; with one a layer that serves itself alone has to learn, too.
 
     Raises:
         DistillError: none is left.
     """
-    warm_up = own_attention_teaches(schedule, teacher)
+    every = policy is not None or own_attention_teaches(schedule, teacher)
     layers = tuple(
         layer
         for layer in schedule.full_layers
-        if (warm_up or consumers_of(schedule, layer) - {layer})
+        if (every or consumers_of(schedule, layer) - {layer})
         and not (layer == schedule.full_layers[0] and first_layer == "keep")
     )
     if not layers:

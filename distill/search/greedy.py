@@ -80,8 +80,11 @@ class GreedySearch:
             self.config.kind, frozenset(heads), self.config.max_lag, self.config.lag_phase
         )
         self._begin = begin
-        self._loss = ScheduleLoss(model, texts["calibration"], config.criterion)
-        self._held_out_loss = ScheduleLoss(model, texts["held_out"], config.criterion)
+        policy = config.begin.selection
+        self._loss, self._held_out_loss = (
+            ScheduleLoss(model, texts[split], config.criterion, policy)
+            for split in ("calibration", "held_out")
+        )
         self._recall: Tensor | None = None
         self._last_increase: dict[int, float] = {}
 
@@ -163,7 +166,8 @@ class GreedySearch:
 
     def _by_recall(self, schedule: ReuseSchedule, candidates: list[int]) -> list[int]:
         if self._recall is None:
-            self._recall = recalls(self._model, self._calibration)
+            policy = self.config.begin.selection
+            self._recall = recalls(self._model, self._calibration, policy=policy)
         costs = {
             i: predicted_cost(self._recall, schedule, self._neighbors.apply(schedule, i))
             for i in candidates

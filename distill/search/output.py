@@ -8,12 +8,19 @@ from fractions import Fraction
 from pathlib import Path
 
 from distill.search.greedy import SearchStep
+from evalkit.config.selection import Selection
 from evalkit.core.files import write_atomic
+from evalkit.core.toml import inline
 
 PATTERNS_FILE, ARMS_FILE = "search.json", "arms.toml"
 
 
-def write(out: Path, steps: Sequence[SearchStep], provenance: Mapping[str, object]) -> None:
+def write(
+    out: Path,
+    steps: Sequence[SearchStep],
+    provenance: Mapping[str, object],
+    selection: Selection | None = None,
+) -> None:
     """search.json (every step, with provenance) and arms.toml (arms for an evaluation recipe)."""
     record = {
         **provenance,
@@ -36,11 +43,11 @@ def write(out: Path, steps: Sequence[SearchStep], provenance: Mapping[str, objec
         f"# {key}: {value}" for key, value in provenance.items() if not isinstance(value, dict)
     ]
     for step in worth_keeping(steps):
-        lines += ["", *arm(step)]
+        lines += ["", *arm(step, selection)]
     write_atomic(out / ARMS_FILE, "\n".join(lines) + "\n")
 
 
-def arm(step: SearchStep) -> Iterator[str]:
+def arm(step: SearchStep, selection: Selection | None = None) -> Iterator[str]:
     """One arm in TOML for evalkit; in a recipe of `distill` its keys stand under ``[arm]``."""
     schedule, lag = step.schedule, step.schedule.lag
     yield f"# loss {step.loss:.6f}, held-out {step.held_out:.6f}"
@@ -50,6 +57,8 @@ def arm(step: SearchStep) -> Iterator[str]:
     if lag:
         yield f"lag = {lag if isinstance(lag, int) else list(lag)}"
         yield f'lag_phase = "{schedule.lag_phase}"'
+    if selection is not None:
+        yield f"selection = {inline(selection.section)}"
 
 
 def name_of(step: SearchStep) -> str:

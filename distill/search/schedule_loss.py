@@ -15,6 +15,7 @@ from distill.models.causal_lm import CausalLM, decoder_config_of
 from distill.validation.logit_kl import CHUNK_LOGITS, divergence
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.families.sites import indexer_sites
+from evalkit.dsa.selection import SelectionPolicy
 
 
 class ScheduleLoss:
@@ -29,16 +30,18 @@ class ScheduleLoss:
         model: CausalLM,
         batches: Sequence[Batch],
         criterion: Literal["lm_loss", "logit_kl"],
+        policy: SelectionPolicy | None = None,
     ) -> None:
         self._model, self._batches = model, list(batches)
         rows = [_second_half(batch) for batch in self._batches]
-        self.cache = ActivationCache(model, self._batches, rows)
+        self.cache = ActivationCache(model, self._batches, rows, policy)
         self._original: list[Tensor] | None = None
         if criterion == "logit_kl":
             native = indexer_sites(model).layout.native
-            self.cache.commit(native)
+            original = self.cache if policy is None else ActivationCache(model, batches, rows)
+            original.commit(native)
             self._original = [
-                self.cache.final_hidden_states(native, n)[b.valid].cpu()
+                original.final_hidden_states(native, n)[b.valid].cpu()
                 for n, b in enumerate(self._batches)
             ]
 

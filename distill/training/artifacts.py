@@ -17,6 +17,7 @@ from distill.setup import DistillSetup
 from distill.training.state import AS_IT_CAME, AS_TRAINED, TrainState
 from evalkit.core.plugins import OURS
 from evalkit.core.recipe import canonical_hash
+from evalkit.core.toml import inline
 from evalkit.dsa.families.sites import indexer_sites
 from evalkit.dsa.indexer_checkpoint import save_indexer
 from evalkit.dsa.json_types import JsonObject, JsonValue
@@ -97,8 +98,7 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         f"# Distilled indexers of {setup.base['model']} for `{schedule}`",
         "",
         f"{count:,} parameters ({count / whole:.2%} of the model), those of the indexers of layers"
-        f" {layers}. Everything else is the base model's, unchanged. They serve the layers that"
-        " reuse their selections and are of use under this schedule only.",
+        f" {layers}. Everything else is the base model's, unchanged. {_use(setup)}",
         "",
         "## How they were made",
         "",
@@ -134,6 +134,19 @@ def card(setup: DistillSetup, state: TrainState, tensors: Mapping[str, Tensor]) 
         "",
     ]
     return "\n".join(lines)
+
+
+def _use(setup: DistillSetup) -> str:
+    selection = setup.config.arm.selection
+    if selection is None:
+        return (
+            "They serve the layers that reuse their selections and are of use under this schedule"
+            " only."
+        )
+    return (
+        "They are of use under this schedule only, where full layers select by"
+        f" `selection = {inline(selection.section)}`: name it in the arm of an evaluation."
+    )
 
 
 def shown_metrics(choice: ChoiceConfig) -> dict[str, str]:

@@ -21,7 +21,9 @@ BASELINE, AGAIN, TWIN, DISTILLED = "baseline", "baseline again (A/A)", "undistil
 
 def arms(arm: ScheduleConfig, indexer: Path) -> list[dict[str, object]]:
     """The four arms of the comparison."""
-    schedule = arm.model_dump(exclude_defaults=True)
+    schedule = arm.model_dump(exclude_defaults=True, exclude={"selection"})
+    if arm.selection is not None:
+        schedule["selection"] = arm.selection.section
     return [
         {"name": BASELINE},
         {"name": AGAIN},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from distill.config.losses import loss_packages
 from distill.config.train import DistillConfig
+from evalkit.config.selection import SELECTIONS
 
 _SECTIONS = {
     "dtype",
@@ -30,7 +31,7 @@ def run_identity(
 ) -> dict[str, object]:
     """The identity of a run of `distill train`.
 
-    Versions of packages are part of it where they add a loss.
+    Versions of packages are part of it where they add a loss or the arm's selection.
 
     Args:
         config: the recipe.
@@ -39,7 +40,8 @@ def run_identity(
         base_config: hash of the model's config.json; None in states of 0.1.
     """
     sections = config.model_dump(mode="json", include=_SECTIONS, exclude=_NOT_COUNTED)
-    packages = loss_packages(config.loss)
+    selection = [] if config.arm.selection is None else [config.arm.selection]
+    packages = loss_packages(config.loss) | SELECTIONS.packages(s.name for s in selection)
     return {
         "base": base,
         "tokens": tokens,

@@ -68,6 +68,12 @@ def distil_batch(
     rows = None if prompts is None else decode_mask(prompts, batch.ids.shape[1])
     with students.acting(model):
         visit_indexer_calls(
-            model, plan.schedule, batch, visit, layers=students.layers, decode_rows=rows
+            model,
+            plan.schedule,
+            batch,
+            visit,
+            layers=students.layers,
+            policy=plan.policy,
+            decode_rows=rows,
         )
     return losses

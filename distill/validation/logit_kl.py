@@ -8,8 +8,7 @@ vocabulary-sized tensors exist for one chunk of positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +21,7 @@ from distill.models.forward import final_hidden_states
 from distill.models.student import Students
 from distill.objective.plan import DistillPlan
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.selection import SelectionPolicy
 
 CHUNK_LOGITS = 2**24
 
@@ -48,19 +48,27 @@ class Reference:
         model: CausalLM,
         schedule: ReuseSchedule,
         decode_rows: Rows = lambda _: None,
-        within: Callable[[Batch], AbstractContextManager[None]] | None = None,
+        *,
+        policy: SelectionPolicy | None = None,
+        given: Callable[[Batch], Mapping[int, Tensor]] = lambda _: {},
     ) -> Tensor:
         """D at every valid position of all batches, fp32 [positions], in order.
 
-        Whatever stands in the model (students) is what is measured; `within` may put selections
-        of the batch in.
+        Whatever stands in the model (students) is what is measured.
+
+        Args:
+            model: what diverges.
+            schedule: that it runs under.
+            decode_rows: see `final_hidden_states`; of a batch.
+            policy: likewise.
+            given: likewise; of a batch.
         """
         parts, head = [], model.get_output_embeddings()
         for batch, before in zip(self.batches, self.hidden, strict=True):
-            with nullcontext() if within is None else within(batch):
-                hidden = final_hidden_states(
-                    model, schedule, batch, decode_rows=decode_rows(batch), chunked=within is None
-                )
+            rows, chosen = decode_rows(batch), given(batch)
+            hidden = final_hidden_states(
+                model, schedule, batch, policy=policy, decode_rows=rows, given=chosen
+            )
             parts.append(divergence(head, before.to(hidden), hidden[batch.valid]))
         return torch.cat(parts)
 
@@ -129,4 +137,4 @@ def arm_divergence(
 ) -> Tensor:
     """The arm with its students against the original, at every position of the reference."""
     with students.acting(model):
-        return reference.divergence(model, plan.schedule, plan.decode_rows)
+        return reference.divergence(model, plan.schedule, plan.decode_rows, policy=plan.policy)

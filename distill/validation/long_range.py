@@ -10,8 +10,6 @@ for the next token's log-probability; here no next token is asked for.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 from torch import Tensor
 
@@ -19,7 +17,6 @@ from distill.data.batch import Batch
 from distill.models.causal_lm import CausalLM
 from distill.models.indexers import indexer_at
 from distill.validation.logit_kl import Reference
-from distill.validation.oracle_selection import override_selections
 from evalkit.dsa.families.sites import indexer_sites, topk_of
 
 
@@ -27,16 +24,16 @@ def long_range_gain(model: CausalLM, original: Reference) -> Tensor:
     """G at every valid position of the reference, fp32 [positions], in order."""
     sites = indexer_sites(model)
 
-    def within(batch: Batch) -> AbstractContextManager[None]:
+    def latest(batch: Batch) -> dict[int, Tensor]:
         selections = {}
         positions = torch.arange(batch.ids.shape[1], device=batch.ids.device)
         for ordinal in original.native.full_layers:
             topk = topk_of(indexer_at(sites, ordinal))
-            latest = latest_keys(positions, sites.layout.ratio, topk)
-            selections[ordinal] = latest.expand(len(batch.ids), -1, -1)
-        return override_selections(sites, selections)
+            keys = latest_keys(positions, sites.layout.ratio, topk)
+            selections[ordinal] = keys.expand(len(batch.ids), -1, -1)
+        return selections
 
-    return original.divergence(model, original.native, within=within)
+    return original.divergence(model, original.native, given=latest)
 
 
 def latest_keys(positions: Tensor, ratio: int, topk: int) -> Tensor:

@@ -125,7 +125,9 @@ def _evaluate_batch(
 
     decode = None if prompts is None else decode_mask(prompts, batch.ids.shape[1])
     with students.acting(model):
-        hidden = final_hidden_states(model, plan.schedule, batch, visit=visit, decode_rows=decode)
+        hidden = final_hidden_states(
+            model, plan.schedule, batch, visit=visit, policy=plan.policy, decode_rows=decode
+        )
     before = reference.hidden[number].to(hidden)
     head = model.get_output_embeddings()
     sums.divergence.append(divergence(head, before, hidden[batch.valid]))
@@ -152,7 +154,7 @@ def _evaluate_student(
             losses = student_loss(features, of_layers, plan.objective, weight=group.weight)
             losses.check_finite()
         merge_losses(sums.losses, {layer: losses})
-        selected = select(features, topk_of(student))
+        selected = select(features, topk_of(student), policy=plan.policy)
     for consumer in assignment.consumers[phase, layer]:
         index = teachers.get(("indexer", phase, assignment.indexer_of[consumer]))
         attention = teachers.get(("attention", phase, consumer))

@@ -1,13 +1,13 @@
 """`distill oracle`: upper bound with oracle selections, in a minute, before anything is trained.
 
 The mean of the consumers is no strict bound (`distill.validation.oracle_selection`); on request
-every consumer is tried alone too, layer by layer in depth order.
+every consumer is tried alone too, layer by layer in depth order. Oracle selections know of no
+policy: under one they say what a full layer could give if it selected freely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -17,7 +17,7 @@ from distill.data.batch import Batch
 from distill.objective.teacher_assignment import TeacherAssignment
 from distill.setup import TrainingSetup
 from distill.validation.logit_kl import Criterion, Reference, arm_divergence, reference
-from distill.validation.oracle_selection import oracle_selections, override_selections
+from distill.validation.oracle_selection import oracle_selections
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,14 @@ def _with_oracle(
 ) -> Tensor:
     """Divergence at every position with oracle selections in some full layers."""
 
-    def within(batch: Batch) -> AbstractContextManager[None]:
+    def chosen(batch: Batch) -> dict[int, Tensor]:
         rows = setup.plan.decode_rows(batch)
-        chosen = oracle_selections(setup.model, setup.schedule, batch, layers, rows, only)
-        return override_selections(setup.sites, chosen) if chosen else nullcontext()
+        return oracle_selections(setup.model, setup.schedule, batch, layers, rows, only)
 
-    return original.divergence(setup.model, setup.schedule, setup.plan.decode_rows, within)
+    plan = setup.plan
+    return original.divergence(
+        setup.model, setup.schedule, plan.decode_rows, policy=plan.policy, given=chosen
+    )
 
 
 def oracle_table(bounds: Sequence[OracleBound], tail: float, schedule: str) -> Table:

@@ -8,8 +8,7 @@ inputs differ from the original's, and a student that was chosen in the arm may 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,8 +23,7 @@ from distill.objective.query_sampling import PHASES
 from distill.objective.teacher_assignment import TeacherAssignment
 from distill.objective.teachers import IndexTeacher, consumer_targets, index_teacher
 from evalkit.dsa import IndexerCall, ReuseSchedule
-from evalkit.dsa.families.sites import IndexerSites, indexer_sites, topk_of
-from evalkit.dsa.overrides import override_forward
+from evalkit.dsa.families.sites import indexer_sites, topk_of
 
 CHUNK = 2**22
 
@@ -96,14 +94,3 @@ def top_of_mean(teachers: Sequence[IndexTeacher], topk: int, chunk: int = CHUNK)
         value, index = mean.masked_fill(~support, -1.0).topk(min(topk, keys), dim=-1)
         parts.append(index.masked_fill(value < 0, -1))
     return torch.cat(parts, dim=1)
-
-
-@contextmanager
-def override_selections(sites: IndexerSites, selections: Mapping[int, Tensor]) -> Iterator[None]:
-    """Full layers (ordinals) select these keys, in the forwards of one batch."""
-    with ExitStack() as stack:
-        for ordinal, selection in selections.items():
-            keys = selection if sites.family.sentinel else selection.clamp(min=0).int()
-            indexer = indexer_at(sites, ordinal)
-            stack.enter_context(override_forward(indexer, lambda *_, keys=keys, **__: keys))
-        yield

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import Field, field_validator
 
 from evalkit.config.schedule import ScheduleConfig
-from evalkit.config.selection import SelectionConfig
 from evalkit.config.server import CUSTOM, ServerConfig
 from evalkit.core.printable import name_problem
 from evalkit.dsa import ReuseSchedule
@@ -23,16 +21,12 @@ class ArmConfig(ScheduleConfig):
         model: checkpoint (directory or hub id) when it is not the recipe's.
         indexer: directory of distilled indexers, relative to the recipe; with no schedule named,
             the arm takes the one that they were trained for.
-        selection: how full layers select; default: as the checkpoint was trained.
         server: where the arm's server runs, for the engine ``openai_server``.
     """
-
-    unset: ClassVar[frozenset[str]] = ScheduleConfig.unset | {"selection"}
 
     name: str = Field(pattern=r"\S")
     model: str | None = None
     indexer: str | None = None
-    selection: SelectionConfig = None
     server: ServerConfig | None = None
 
     @field_validator("name")

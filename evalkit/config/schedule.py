@@ -1,4 +1,4 @@
-"""A schedule as recipes write it."""
+"""A schedule as recipes write it, and how its full layers select."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from evalkit.config.selection import SelectionConfig
 from evalkit.core.errors import EvalkitError
 from evalkit.core.recipe import Strict
 from evalkit.dsa import ReuseSchedule, ScheduleError
@@ -14,7 +15,7 @@ from evalkit.dsa.engine_config.versions import choose
 
 
 class ScheduleConfig(Strict):
-    """Which layers keep their indexer, and whose selection each layer reads.
+    """Which layers keep their indexer, how they select, and whose selection each layer reads.
 
     Give at most one of `retention`, `pattern`, `sources` and `freq`; with none of them the
     checkpoint's own schedule is meant (all full, unless it ships with shared layers).
@@ -28,11 +29,12 @@ class ScheduleConfig(Strict):
         offset: `index_skip_topk_offset` beside it; default: the engine's.
         lag: k, or one k per layer.
         lag_phase: where the lag acts.
+        selection: how full layers select; default: as the checkpoint was trained.
         unset: fields that records leave out where they are not set: those of earlier versions stay
             as they were.
     """
 
-    unset: ClassVar[frozenset[str]] = frozenset({"freq", "offset"})
+    unset: ClassVar[frozenset[str]] = frozenset({"freq", "offset", "selection"})
     retention: str | float | None = None
     pattern: str | None = None
     sources: tuple[int, ...] | None = None
@@ -40,6 +42,7 @@ class ScheduleConfig(Strict):
     offset: int | None = None
     lag: int | tuple[int, ...] = 0
     lag_phase: Literal["decode", "all"] | None = None
+    selection: SelectionConfig = None
 
     @property
     def title(self) -> str:
@@ -89,6 +92,17 @@ class ScheduleConfig(Strict):
             return ReuseSchedule.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
         except ScheduleError as error:
             raise EvalkitError(f"{self.title}: {error}") from None
+
+    def require_selectable(self, topk: int | None) -> None:
+        """Refuse a selection that leaves fewer keys than `topk`, where it is known.
+
+        Raises:
+            EvalkitError: the message names arm and selection.
+        """
+        if self.selection is not None and topk is not None:
+            problem = self.selection.problem(topk)
+            if problem:
+                raise EvalkitError(f"{self.title}: selection {self.selection.text}: {problem}")
 
     def _frequency_pattern(self, native: ReuseSchedule) -> str:
         everywhere = native.layer_ids == tuple(range(len(native)))

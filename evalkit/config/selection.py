@@ -9,7 +9,7 @@ from pydantic import SerializeAsAny
 
 from evalkit.core.kinds import C, Kind, Kinds
 from evalkit.core.recipe import Strict
-from evalkit.dsa.selection import REFERENCE_BITS, Reuse
+from evalkit.dsa.selection import REFERENCE_BITS, Ranking, Reuse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +28,15 @@ class Selection(Strict):
         """Products of an index query and a key that one row takes."""
         raise NotImplementedError
 
+    def rankings(self, features: IndexFeatures) -> tuple[Ranking, ...]:
+        """What all rows rank by, one after the other, keys last: what its students learn.
+
+        Nothing (the default) says that `scores` are all there is. A row that has no choice in a
+        ranking ranks nothing in it; rounding lets gradients through.
+        """
+        del features
+        return ()
+
     @property
     def reuse(self) -> Reuse | None:
         """What a step may remember of earlier ones."""
@@ -44,11 +53,20 @@ class Selection(Strict):
         return ""
 
     @property
+    def name(self) -> str:
+        """The kind."""
+        return str(vars(self)["kind"])
+
+    @property
+    def section(self) -> dict[str, object]:
+        """The section of a recipe: kind, and settings that are not the default."""
+        return {"kind": self.name, **self.model_dump(mode="json", exclude_defaults=True)}
+
+    @property
     def text(self) -> str:
-        """Kind, and settings that are not the default, in a few words."""
-        settings = self.model_dump(mode="json", exclude_defaults=True)
-        kind = str(vars(self)["kind"])
-        return " ".join([kind, *(f"{key}={value}" for key, value in settings.items())])
+        """The same in a few words."""
+        settings = self.model_dump(mode="json", exclude_defaults=True).items()
+        return " ".join([self.name, *(f"{key}={value}" for key, value in settings)])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class AppliedSchedule:
             sources, False rows the prefill sources. Overrides `phase` while set.
         calls: how often each ordinal's indexer selected.
         given: selections [B, S, topk] by ordinal that the next forwards begin with: of layers that
-            the caller keeps from running in them.
+            the caller keeps from running in them or, where `chunked`, from choosing.
     """
 
     def __init__(
@@ -233,7 +233,9 @@ class AppliedSchedule:
         """The layer's selection by our scores: memory linear in the length, less time."""
         features, topk, ran = self._sites.features(indexer, call), topk_of(indexer), True
         afresh = partial(select, features, topk, policy=self._policy)
-        if self._memory is None:
+        if ordinal in self.given:
+            selection, ran = self.given[ordinal], False
+        elif self._memory is None:
             selection = afresh()
         else:
             rows = self._decode_rows(call.hidden)

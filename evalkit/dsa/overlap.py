@@ -33,7 +33,7 @@ def common(
     step = max(1, chunk_elements // (given.shape[0] * keys))
     parts = []
     for a, b in zip(torch.split(given, step, 1), torch.split(wanted, step, 1), strict=True):
-        member = _membership(a, keys)
+        member = membership(a, keys)
         parts.append((member.gather(-1, b.long().clamp(min=0)) & (b >= 0)).sum(-1))
     return torch.cat(parts, dim=1)
 
@@ -62,8 +62,8 @@ def mass_recall(given: Tensor, probability: Tensor) -> Tensor:
     return taken.masked_fill(given < 0, 0.0).sum(-1)
 
 
-def _membership(selection: Tensor, keys: int) -> Tensor:
-    """bool [B, R, keys]."""
+def membership(selection: Tensor, keys: int) -> Tensor:
+    """Whether a key is in a selection [B, R, k]: bool [B, R, keys]."""
     member = torch.zeros(*selection.shape[:-1], keys + 1, dtype=torch.bool, device=selection.device)
     member.scatter_(-1, selection.long().masked_fill(selection < 0, keys), True)
     return member[..., :keys]

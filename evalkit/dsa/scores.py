@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from evalkit.dsa.features import IndexFeatures, take_rows, without_padding
-from evalkit.dsa.selection import SelectionPolicy
+from evalkit.dsa.selection import Ranking, SelectionPolicy
 
 CHUNK_ELEMENTS = 2**22  # elements of one [B, rows, T] block: 16 MiB in fp32
 _CPU_ROWS = 128  # of a block in `select` there: fewer keys lie ahead of its last row
@@ -191,6 +191,11 @@ def visible(features: IndexFeatures, positions: Tensor) -> Tensor:
     if features.key_valid is not None:
         seen = seen & features.key_valid[:, None, :]
     return seen
+
+
+def key_ranking(features: IndexFeatures, scores: Tensor) -> Ranking:
+    """Keys ranked by these scores [B, R, T] of all rows; a row ranks every key that it may read."""
+    return Ranking(scores, visible(features, features.row_positions).expand(scores.shape))
 
 
 def keys_seen(features: IndexFeatures, positions: Tensor) -> Tensor:

@@ -27,6 +27,23 @@ class Reuse:
     recent: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What a policy ranks by, at some rows: scores of keys, or of blocks of them.
+
+    Attributes:
+        scores: fp32 [B, R, N], differentiable with respect to the index features.
+        among: bool [B, R, N]: what a row ranks; what stands elsewhere is not to be read.
+        taken: how many of the best are taken; None: as many keys as the indexer selects.
+        block: keys of a block; those of block n begin with key n · block.
+    """
+
+    scores: Tensor
+    among: Tensor
+    taken: int | None = None
+    block: int = 1
+
+
 class SelectionPolicy(Protocol):
     """How the full layers of a schedule select; shared layers read as ever.
 

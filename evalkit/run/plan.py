@@ -189,9 +189,7 @@ def _selects(arm: ArmConfig, layout: Layout) -> None:
             f"arm {arm.name}: {layout.model_type} cannot select by {arm.selection.text}, it has no"
             f" index scores here: {why}"
         )
-    problem = "" if layout.topk is None else arm.selection.problem(layout.topk)
-    if problem:
-        raise EvalkitError(f"arm {arm.name}: selection {arm.selection.text}: {problem}")
+    arm.require_selectable(layout.topk)
 
 
 def _span(layers: tuple[int, ...]) -> str:

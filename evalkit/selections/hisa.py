@@ -21,7 +21,8 @@ from torch import Tensor
 
 from evalkit.config.selection import Selection, SelectionKind
 from evalkit.dsa.features import IndexFeatures, at_rows
-from evalkit.dsa.scores import index_scores, keys_seen, raw_scores
+from evalkit.dsa.scores import index_scores, key_ranking, keys_seen, raw_scores
+from evalkit.dsa.selection import Ranking
 from evalkit.selections.blocks import block_means
 
 
@@ -52,13 +53,32 @@ class Hisa(Selection):
         coarse = raw_scores(features, block_means(features.key, self.block))
         coarse = torch.nn.functional.pad(coarse, (0, count - coarse.shape[-1]))
         number = torch.arange(count, device=coarse.device)
-        last = ((keys_seen(features, features.positions) - 1) // self.block).unsqueeze(-1)
+        last = self._last_block(features)
         # the mean of the last block would hold keys behind the query: it is never looked at
         forced = (number == 0) | (number == last)
         coarse = coarse.masked_fill(number > last, float("-inf"))
         coarse = coarse.masked_fill(forced, float("inf"))
         best = coarse.sort(dim=-1, descending=True, stable=True).indices[..., : self.blocks]
         return torch.zeros_like(coarse, dtype=torch.bool).scatter_(-1, best, True)
+
+    def _last_block(self, features: IndexFeatures) -> Tensor:
+        """Number of the block that each row's last visible key lies in [B or 1, R, 1]."""
+        seen = keys_seen(features, features.row_positions)
+        return ((seen - 1) // self.block).unsqueeze(-1)
+
+    def rankings(self, features: IndexFeatures) -> tuple[Ranking, ...]:
+        """Blocks that are not kept anyway, where there is a choice; then all keys.
+
+        Keys outside the kept blocks are ranked, too: they are to be selected where they are kept.
+        """
+        keys, free = key_ranking(features, index_scores(features)), self.blocks - 2
+        if free == 0 or features.key.shape[1] <= self.block * self.blocks:
+            return (keys,)
+        scores = raw_scores(features, block_means(features.key, self.block))
+        number = torch.arange(scores.shape[-1], device=scores.device)
+        last = self._last_block(features)
+        among = (number > 0) & (number < last) & (last >= self.blocks)
+        return Ranking(scores, among.expand(scores.shape), free, self.block), keys
 
     def products(self, keys: int, heads: int) -> int:
         """Every head with the means of all blocks, then with the keys of the kept ones.

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from evalkit.config.selection import Selection, SelectionKind
 from evalkit.dsa.features import IndexFeatures, at_rows
-from evalkit.dsa.scores import index_scores, keys_seen
+from evalkit.dsa.scores import index_scores, key_ranking, keys_seen
+from evalkit.dsa.selection import Ranking
 from evalkit.selections.blocks import running_means
 
 
@@ -44,22 +45,47 @@ class Misa(Selection):
 
     def scores(self, features: IndexFeatures, rows: Tensor) -> Tensor:
         """Those of the routed heads, or of all heads among the candidates."""
-        features, keys = at_rows(features, rows), features.key.shape[1]
-        if self.heads >= features.query.shape[2] or keys <= (self.candidates or 0):
+        features = at_rows(features, rows)
+        if not self._routes(features):
             return index_scores(features)
-        active = self._active_heads(features)
-        routed = index_scores(replace(features, weight=features.weight * active))
+        routed = self._routed(features)
         if self.candidates is None:
             return routed
         best = routed.topk(self.candidates, dim=-1).indices
         chosen = torch.zeros_like(routed, dtype=torch.bool).scatter_(-1, best, True)
         return index_scores(features).masked_fill(~chosen, float("-inf"))
 
+    def rankings(self, features: IndexFeatures) -> tuple[Ranking, ...]:
+        """Keys by the routed heads; with candidates, then by all heads.
+
+        The router itself has no gradient: it goes to the heads that it picked.
+        """
+        if not self._routes(features):
+            return (key_ranking(features, index_scores(features)),)
+        routed = key_ranking(features, self._routed(features))
+        if self.candidates is None:
+            return (routed,)
+        chooses = keys_seen(features, features.row_positions) > self.candidates
+        among = routed.among & chooses.unsqueeze(-1)
+        first = replace(routed, among=among, taken=self.candidates)
+        return first, key_ranking(features, index_scores(features))
+
+    def _routes(self, features: IndexFeatures) -> bool:
+        """Whether some heads do without others at all."""
+        few = self.heads < features.query.shape[2]
+        return few and features.key.shape[1] > (self.candidates or 0)
+
+    def _routed(self, features: IndexFeatures) -> Tensor:
+        """Scores by the active heads [B, R, T]."""
+        weight = features.weight * self._active_heads(features)
+        return index_scores(replace(features, weight=weight))
+
+    @torch.no_grad()
     def _active_heads(self, features: IndexFeatures) -> Tensor:
         """Bool [B, R, H]."""
         means = running_means(features.key, self.block)
         whole = means[:, self.block - 1 :: self.block]
-        seen = keys_seen(features, features.positions).clamp(min=0, max=means.shape[1])
+        seen = keys_seen(features, features.row_positions).clamp(min=0, max=means.shape[1])
         seen = seen.expand(features.query.shape[:2])
         index = (seen - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, means.shape[-1])
         last = means.gather(1, index)

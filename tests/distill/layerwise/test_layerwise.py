@@ -34,6 +34,7 @@ from tests.distill.layerwise.runs import layerwise, recipe
 from tests.paths import TINY_MODEL
 
 CPU = torch.device("cpu")
+BLOCKS = {"kind": "hisa", "block": 4, "blocks": 4}
 DENSE_THEN_SPARSE = ["dense"] * 4 + ["sparse"] * 4
 
 
@@ -187,6 +188,14 @@ BOTH = [{"kind": "kl", "weight": 0.5}, {"kind": "listmle", "weight": 0.5}]
         ),
         (
             {
+                "arm": {"retention": "1/4", "selection": BLOCKS},
+                "student": {"start": "closed_form"},
+                "train": {"evaluate_every": 1},
+            },
+            [4],
+        ),
+        (
+            {
                 "arm": {"retention": "1/4", "lag": 1},
                 "student": {"start": "closed_form", "first_layer": "train"},
                 "train": {"steps": 0},
@@ -201,6 +210,7 @@ BOTH = [{"kind": "kl", "weight": 0.5}, {"kind": "listmle", "weight": 0.5}]
         "on-policy, lag",
         "tail",
         "choices alone",
+        "a policy",
         "choices with a lag",
     ],
 )

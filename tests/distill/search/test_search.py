@@ -22,8 +22,11 @@ from distill.search.output import arm, worth_keeping
 from distill.search.recall_ranking import predicted_cost, recalls
 from distill.search.schedule_loss import next_token_loss
 from evalkit.config.schedule import ScheduleConfig
-from evalkit.dsa import ReuseSchedule, ScheduleError, apply_schedule
+from evalkit.dsa import ReuseSchedule, ScheduleError, apply_schedule, select
 from evalkit.dsa.families.sites import indexer_sites
+from evalkit.dsa.overlap import recall
+from evalkit.selections.misa import Misa
+from evalkit.selections.temporal import Temporal
 from tests.checkpoints import save
 from tests.distill.helpers import batch, features_of
 from tests.dsa.tiny import LAYERS, TOPK, build
@@ -43,12 +46,13 @@ def search(model, tmp_path, name="log", **fields):
     return GreedySearch(model, config, texts(), log)
 
 
-def plain_loss(model, schedule, some):
+def plain_loss(model, schedule, some, policy=None):
     """Next-token loss without any of our shortcuts."""
     total, count = 0.0, 0
     for one in some:
         rows = torch.arange(one.ids.shape[1])[None] >= one.valid.sum(1, keepdim=True) // 2
-        with torch.no_grad(), apply_schedule(model, schedule, chunked=True, sparse=True) as applied:
+        under = apply_schedule(model, schedule, policy=policy, chunked=True, sparse=True)
+        with torch.no_grad(), under as applied:
             applied.decode_rows = rows
             logits = model(one.ids, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(
@@ -256,8 +260,6 @@ def test_recalls_by_hand():
     model, some = build("deepseek_v32"), batch(1, 24)
     found = recalls(model, [some], every=1)
     assert torch.allclose(found.diagonal(), torch.ones(LAYERS, dtype=found.dtype))
-    from evalkit.dsa import select
-
     rows = torch.arange(TOPK, 24)
     sets = [
         [set(row.tolist()) for row in select(features_of(model, some, i, rows), TOPK)[0]]
@@ -274,6 +276,35 @@ def test_predicted_cost_is_what_readers_lose():
     assert predicted_cost(
         recall, ReuseSchedule.from_pattern("FFS"), ReuseSchedule.from_pattern("FSS")
     ) == pytest.approx(0.5 + 0.75 - 0.25)
+
+
+# -- a policy --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "policy", [Misa(heads=2, block=8), Temporal(every=3)], ids=lambda p: p.name
+)
+def test_under_a_policy_the_loss_is_that_of_a_plain_forward(tmp_path, policy):
+    model = build("deepseek_v32", num_hidden_layers=4, mlp_layer_types=["dense"] * 4)
+    begin = {"selection": policy.section}
+    (*_, first, last) = search(model, tmp_path, retention="1/2", begin=begin).run()
+    for step in (first, last):
+        expected = plain_loss(model, step.schedule, texts()["calibration"], policy)
+        assert step.loss == pytest.approx(expected, abs=1e-6)
+        assert step.loss != plain_loss(model, step.schedule, texts()["calibration"])
+    assert tomllib.loads("\n".join(arm(last, policy)))["arms"][0]["selection"] == policy.section
+    free = search(model, tmp_path, "kl", criterion="logit_kl", retention="1", begin=begin)
+    assert free.run()[0].loss > 1e-3  # to the original, which knows of no policy
+
+
+def test_a_policy_s_recall_of_what_layers_would_select_as_trained():
+    model, some, policy = build("deepseek_v32"), batch(1, 24), Misa(heads=2, block=8)
+    found = recalls(model, [some], every=1, policy=policy)
+    rows = torch.arange(TOPK, 24)
+    given = select(features_of(model, some, 2, rows), TOPK, policy=policy)
+    wanted = select(features_of(model, some, 5, rows), TOPK)
+    assert float(found[2, 5]) == pytest.approx(float(recall(given, wanted, 24).mean()), abs=1e-6)
+    assert found.diagonal().max() < 1
 
 
 # -- the command -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from distill.objective.teachers import IndexTeacher
 from distill.validation.logit_kl import reference
 from distill.validation.oracle_selection import (
     oracle_selections,
-    override_selections,
     top_of_mean,
 )
 from evalkit.dsa import index_scores, select
@@ -48,12 +47,10 @@ def test_without_sharing_the_oracle_changes_nothing(family):
     native = indexer_sites(model).layout.native
     original = reference(model, native, some)
 
-    def within(b):
-        return override_selections(
-            indexer_sites(model), oracle_selections(model, native, b, native.full_layers)
-        )
+    def given(b):
+        return oracle_selections(model, native, b, native.full_layers)
 
-    found = original.divergence(model, native, within=within)
+    found = original.divergence(model, native, given=given)
     assert found.max() < 1e-6
     assert digest(model) == before
     assert "forward" not in vars(indexer_sites(model).owners[0].indexer)
