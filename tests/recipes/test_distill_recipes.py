@@ -20,7 +20,8 @@ RECIPES = sorted(FOLDER.glob("*.toml"))
 def test_a_recipe_is_read_its_arm_is_built_and_its_evaluation_is_there(path, tmp_path):
     config = load(path, DistillConfig)
     model = resolve_checkpoint(config.model, path.parent)
-    assert config.arm.schedule(ReuseSchedule.uniform(24, 1)).retention < 1
+    retention = config.arm.schedule(ReuseSchedule.uniform(24, 1)).retention
+    assert retention < 1 or config.arm.selection is not None
     if config.evaluation is not None:
         words = command(config, model, path.parent, tmp_path / "indexer", tmp_path)
         changes = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
@@ -31,6 +32,7 @@ def test_a_recipe_is_read_its_arm_is_built_and_its_evaluation_is_there(path, tmp
         assert run.arms[2].schedule(ReuseSchedule.uniform(24, 1)) == config.arm.schedule(
             ReuseSchedule.uniform(24, 1)
         )
+        assert run.arms[2].selection == run.arms[3].selection == config.arm.selection
         assert run.arms[3].indexer == str(tmp_path / "indexer")
 
 
