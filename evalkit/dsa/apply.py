@@ -231,12 +231,12 @@ class AppliedSchedule:
     @torch.no_grad()
     def _select(self, ordinal: int, indexer: nn.Module, call: IndexerCall) -> Tensor:
         """The layer's selection by our scores: memory linear in the length, less time."""
-        features, topk, ran = self._sites.features(indexer, call), topk_of(indexer), True
+        features, topk = self._sites.features(indexer, call), topk_of(indexer)
         afresh = partial(select, features, topk, policy=self._policy)
         if ordinal in self.given:
             selection, ran = self.given[ordinal], False
         elif self._memory is None:
-            selection = afresh()
+            selection, ran = afresh(), True
         else:
             rows = self._decode_rows(call.hidden)
             selection, ran = self._memory.select(ordinal, features, topk, rows, afresh)
@@ -248,8 +248,7 @@ class AppliedSchedule:
         """Bool [B, S]: the rows of a forward that are decode steps."""
         if self.decode_rows is not None:
             return self.decode_rows.to(hidden.device)
-        decode = self._phase_of(hidden) == "decode"
-        return torch.full(hidden.shape[:2], decode, device=hidden.device)
+        return torch.full(hidden.shape[:2], self._phase_of(hidden) == "decode").to(hidden.device)
 
     def _phase_of(self, hidden: Tensor) -> Phase:
         return self.phase or ("decode" if hidden.shape[1] == 1 else "prefill")
