@@ -93,14 +93,21 @@ def big_lost(big: tuple[int, int], small: tuple[int, int], margin: float) -> Att
     return draw
 
 
-def drawn_sizes(count: int, sizes: Sequence[int], share: Sequence[float], margin: float) -> Attack:
-    """Haystacks whose sizes are drawn too; the chance of being lost whole grows with the size."""
+def drawn_sizes(
+    count: int, sizes: Sequence[int], share: Sequence[float], margin: float, seen: bool = False
+) -> Attack:
+    """Haystacks whose sizes are drawn too; the chance of being lost whole grows with the size.
+
+    With `seen` only those data sets are taken that hold a haystack of the last size.
+    """
     of, weight = np.array(sizes), np.array(share) / np.sum(share)
     chance = of * margin * (of @ weight) / (of**2 @ weight)
     assert chance.max() <= 1.0, chance
 
     def draw(rng: np.random.Generator) -> Data:
         kind = rng.choice(len(of), count, p=weight)
+        while seen and not (kind == len(of) - 1).any():
+            kind = rng.choice(len(of), count, p=weight)
         lost = rng.random(count) < chance[kind]
         return pair(-whole(lost.astype(float), of[kind]), of_sizes(of[kind]), margin)
 

@@ -63,6 +63,10 @@ def attacks() -> Iterator[tuple[str, Attack]]:
         yield name, drawn_sizes(count, sizes, share, 0.1)
     yield "60 haystacks of 3, 1 in 10 of 20, big ones lost", drawn_sizes(60, (3, 20), (9, 1), 0.1)
     yield "30 haystacks of 3, 1 in 20 of 60, big ones lost", drawn_sizes(30, (3, 60), (19, 1), 0.2)
+    yield (
+        "the same where one of 60 is among them",
+        drawn_sizes(30, (3, 60), (19, 1), 0.2, seen=True),
+    )
     yield "grid 0, 1/3, 1, n 60, only losses", coarse_grid(60, (0.06, 0.1, 0.05, 0.0))
     yield "grid 0, 1/3, 1, n 200, losses and gains", coarse_grid(200, (0.06, 0.1, 0.05, 0.1))
     yield "right/wrong, n 73, 1 % lose a third", rare_parts(73, 0.05, 0.0, 0.01, -1 / 3)
