@@ -138,6 +138,7 @@ def report(ours: dict, official: dict, least: float) -> int:
         f"with loading jieba ({official['load']:.2f} s and {ours['load']:.2f} s): ratio {both:.1f}"
     )
     print(f"samples that differ by more than 1e-9: {differ} of {count}")
+    print(json.dumps({"scorer": both, "differ": differ}))
     return int(differ > 0 or both < least)
 
 
