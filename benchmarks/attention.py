@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -127,11 +128,13 @@ def main() -> None:
         return
     print("| shape | layers | tokens | attention | MiB | of it cache | CPU s | of sdpa's | ms |")
     print("|---|---:|---:|---|---:|---:|---:|---:|---:|")
+    cells: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for shape in args.shapes:
         for length in args.lengths:
             masked = products(shape, length, args.layers) <= args.limit
             methods = [m for m in args.methods if m == "sparse" or masked]
             found = {m: cell(m, shape, length, args.layers, args.piece) for m in methods}
+            cells[shape, length] = found
             for method, one in found.items():
                 whole = found.get("sdpa", {}).get("seconds")
                 ratio = "–" if whole is None else f"{one['seconds'] / whole:.2f}"
@@ -140,6 +143,25 @@ def main() -> None:
                     f" | {one['cache']:.0f} | {one['seconds']:.1f} | {ratio} | {one['ms']:.0f} |",
                     flush=True,
                 )
+    print(json.dumps(ratios(cells)))
+
+
+def ratios(cells: dict[tuple[str, int], dict[str, dict[str, float]]]) -> dict[str, float]:
+    """By shape, at its greatest length: times faster than sdpa, memory, its growth per doubling."""
+    found = {}
+    for shape in {shape for shape, _ in cells}:
+        lengths = sorted(length for name, length in cells if name == shape)
+        last = cells[shape, lengths[-1]]
+        if "sparse" not in last:
+            continue
+        found[f"{shape}, MiB"] = last["sparse"]["mib"]
+        if "sdpa" in last:
+            found[f"{shape}, sdpa"] = last["sdpa"]["seconds"] / last["sparse"]["seconds"]
+        if len(lengths) > 1:
+            one, two = (cells[shape, length]["sparse"] for length in lengths[-2:])
+            times = (two["mib"] - two["cache"]) / (one["mib"] - one["cache"])
+            found[f"{shape}, doubling"] = times ** (1 / math.log2(lengths[-1] / lengths[-2]))
+    return found
 
 
 if __name__ == "__main__":

@@ -173,6 +173,7 @@ def main() -> None:
     prompts = prompts_of(args.requests)
     print("requests per second (client's processor time per request, ms)")
     print(f"{'at once':>8}" + "".join(f"{name:>20}" for name in clients) + f"{'ours ÷ bare':>14}")
+    least: dict[str, float] = {}
     for concurrency in args.concurrency:
         sends = {name: make(url, concurrency) for name, make in clients.items()}
         rates: dict[str, list[float]] = {name: [] for name in clients}
@@ -194,9 +195,14 @@ def main() -> None:
             else "not installed"
             for n in clients
         ]
+        for name in ("bare loop", "harness"):
+            if rates[name]:
+                ratio = statistics.median(rates["evalkit"]) / statistics.median(rates[name])
+                least[name] = min(ratio, least.get(name, ratio))
         share = statistics.median(rates["evalkit"]) / statistics.median(rates["bare loop"])
         print(f"{concurrency:>8}" + "".join(f"{cell:>20}" for cell in cells) + f"{share:>14.2f}")
     server.terminate()
+    print(json.dumps(least))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -239,6 +240,7 @@ def main() -> None:
     models, lengths = (["dry"], [256, 512]) if given.dry else (given.models, given.lengths)
     print("| indexer | keys | how | beyond inputs, MiB | step, CPU s | products, CPU s | ratio |")
     print("|---|---|---|---|---|---|---|")
+    chunked: dict[int, dict[str, float]] = {}
     for model in models:
         for length in lengths:
             for how in ("chunked", "plain"):
@@ -260,6 +262,20 @@ def main() -> None:
                     f" {found['seconds']:.2f} | {found['products']:.2f} | {ratio:.2f} |",
                     flush=True,
                 )
+                if how == "chunked":
+                    chunked[length] = found
+    print(json.dumps(ratios(chunked)))
+
+
+def ratios(cells: dict[int, dict[str, float]]) -> dict[str, float]:
+    """Of the last indexer, chunked: times its products, and memory per doubling of the length."""
+    lengths = sorted(cells)
+    last = cells[lengths[-1]]
+    found = {"products": last["seconds"] / last["products"]}
+    if len(lengths) > 1:
+        times = last["beyond"] / cells[lengths[-2]]["beyond"]
+        found["doubling"] = times ** (1 / math.log2(lengths[-1] / lengths[-2]))
+    return found
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def report(ours: dict, official: dict, least: float) -> int:
     )
     print(f"samples that differ by more than 1e-9: {differ} of {count}")
     print(f"cells slower than the official code: {', '.join(slower) or 'none'}")
+    print(json.dumps({"scorer": both, "differ": differ}))
     return int(differ > 0 or both < least or bool(slower))
 
 

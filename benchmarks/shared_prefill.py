@@ -9,6 +9,7 @@ thread: the baseline alone, then baseline and lags of 1, 2 and 3 from one prefil
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import Any
 
@@ -84,6 +85,7 @@ def main() -> None:
     print(f"{args.length} prompt tokens, {args.answer} answer tokens, {args.layers} layers, CPU s")
     print(f"one arm {one:.1f}; baseline and k = 1, 2, 3 from one prefill {shared:.1f}")
     print(f"({shared / one:.2f} x); one by one {alone:.1f} ({alone / one:.2f} x)")
+    print(json.dumps({"arms": shared / one}))
 
 
 if __name__ == "__main__":
