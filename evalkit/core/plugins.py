@@ -154,8 +154,7 @@ class Registry(Generic[T]):
                     yield self[name]
 
     def _own(self, name: str) -> T:
-        module, _, attribute = self.builtin[name].partition(":")
-        return self._checked(name, getattr(import_module(module), attribute), OURS)
+        return self._checked(name, _object(self.builtin[name]), OURS)
 
     def _checked(self, name: str, value: object, package: str) -> T:
         if not isinstance(value, self.record):
@@ -174,6 +173,13 @@ class Registry(Generic[T]):
         """Versions of the other packages that some names come from, for the record of a run."""
         used = [self.plugins[name] for name in names if name in self.plugins]
         return {plugin.distribution: plugin.version for plugin in used}
+
+
+@cache
+def _object(place: str) -> object:
+    """What is at ``module:object``."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -7,12 +7,13 @@ No torch, no transformers: stored answers are scored again anywhere. Every metri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
-from evalkit.core.plugins import Registry, near, running
+from evalkit.core.plugins import OURS, Registry, near, running
 from evalkit.core.reasoning import is_unclosed
-from evalkit.scorers.base import EDIT_DISTANCES, MODES, Metric, Options
+from evalkit.scorers.base import EDIT_DISTANCES, MODES, Metric, Options, Scored, Scorer
 
 METRICS = Registry(
     "metric",
@@ -37,10 +38,50 @@ METRICS = Registry(
         "code_sim": "evalkit.scorers.code:CODE_SIM",
         "first_number": "evalkit.scorers.infinitebench:FIRST_NUMBER",
         "key_value": "evalkit.scorers.infinitebench:KEY_VALUE",
+        "speaker": "evalkit.scorers.infinitebench:SPEAKER",
+        "char_f1_zh": "evalkit.scorers.infinitebench:CHAR_F1_ZH",
+        "option": "evalkit.scorers.infinitebench:OPTION",
+        "code_option": "evalkit.scorers.infinitebench:CODE_OPTION",
+        "last_number": "evalkit.scorers.infinitebench:LAST_NUMBER",
+        "first_value": "evalkit.scorers.infinitebench:FIRST_VALUE",
+        "number_list": "evalkit.scorers.infinitebench:NUMBER_LIST",
+        "substring_match": "evalkit.scorers.text:SUBSTRING_MATCH",
         "choice": "evalkit.scorers.choice:CHOICE",
+        "choice_line": "evalkit.scorers.choice:CHOICE_LINE",
     },
     "evalkit.scorers",
 )
+
+
+def scorer(metric: str, mode: str = "official", edit_distance: str = "difflib") -> Scored:
+    """The function that scores answers by a metric: of answer, references and meta data.
+
+    For many answers; see `score` for what it takes and raises.
+    """
+    chosen = METRICS[metric]
+    _check("scoring mode", mode, MODES)
+    _check("edit distance", edit_distance, EDIT_DISTANCES)
+    package = METRICS.package(metric)
+    judge = chosen.strict if mode == "strict" else chosen.official
+    if package != OURS:
+        judge = _guarded(judge, metric, package)
+    plain = Options(edit_distance)
+    empty = mode == "official" and chosen.zero_without_references
+
+    def scored(
+        prediction: str, references: tuple[str, ...], meta: Mapping[str, Any] | None = None
+    ) -> float:
+        if not references:
+            if empty:
+                return 0.0
+            raise EvalkitError(f"{metric}: a sample without references cannot be scored")
+        return judge(prediction, references, Options(edit_distance, meta) if meta else plain)
+
+    return scored
+
+
+_own = cache(scorer)
+"""Of our own metrics, which do not change while a process runs."""
 
 
 def score(
@@ -67,20 +108,23 @@ def score(
             there is nothing to compare with, the gold is not what the metric needs, or the
             metric's package has a fault.
     """
-    chosen = METRICS[metric]
-    _check("scoring mode", mode, MODES)
-    _check("edit distance", edit_distance, EDIT_DISTANCES)
-    if not references:
-        if mode == "official" and chosen.zero_without_references:
-            return 0.0
-        raise EvalkitError(f"{metric}: a sample without references cannot be scored")
-    scorer = chosen.strict if mode == "strict" else chosen.official
-    package = METRICS.package(metric)
-    with running(package):
-        value = scorer(prediction, references, Options(edit_distance, meta or {}))
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise EvalkitError(f"{package}: the metric {metric} gave {value!r}, not a number in [0, 1]")
-    return float(value)
+    bind = _own if metric in METRICS.builtin else scorer
+    return bind(metric, mode, edit_distance)(prediction, references, meta)
+
+
+def _guarded(judge: Scorer, metric: str, package: str) -> Scorer:
+    """A scorer of another package, whose faults are one line that names it."""
+
+    def guarded(prediction: str, references: tuple[str, ...], options: Options) -> float:
+        with running(package):
+            value = judge(prediction, references, options)
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise EvalkitError(
+                f"{package}: the metric {metric} gave {value!r}, not a number in [0, 1]"
+            )
+        return float(value)
+
+    return guarded
 
 
 def flags(metric: str, prediction: str, *, mode: str = "official") -> tuple[str, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+T = TypeVar("T")
 
 MODES = ("official", "strict")
 """``official`` equals the benchmark's own script, quirks included; ``strict`` is what the metric
@@ -14,8 +17,7 @@ EDIT_DISTANCES = ("difflib", "levenshtein")
 """Backends of the code metric; the official script takes whichever happens to be installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What a metric may need besides answer and references.
 
     Attributes:
@@ -24,10 +26,22 @@ class Options:
     """
 
     edit_distance: str = "difflib"
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = MappingProxyType({})
 
 
 Scorer = Callable[[str, tuple[str, ...], Options], float]
+
+
+class Scored(Protocol):
+    """A metric with its mode: answer, references and meta data to a number in [0, 1]."""
+
+    def __call__(
+        self, prediction: str, references: tuple[str, ...], meta: Mapping[str, Any] | None = None
+    ) -> float:
+        """The score."""
+        ...
+
+
 Plain = Callable[[str, tuple[str, ...]], float]
 Flags = Callable[[str, str], tuple[str, ...]]
 
@@ -70,10 +84,14 @@ def plain(
     return Metric(lift(official), lift(strict or official), hub=hub, flags=flags, chance=chance)
 
 
-def best(function: Callable[[str, str], float]) -> Scorer:
-    """The best score over all references."""
+def best(function: Callable[[T, str], float], prepare: Callable[[str], T] | None = None) -> Scorer:
+    """The best score over all references; the answer is prepared once for all of them."""
 
     def scorer(prediction: str, references: tuple[str, ...], _options: Options) -> float:
-        return max((function(prediction, reference) for reference in references), default=0.0)
+        answer = cast(T, prediction) if prepare is None else prepare(prediction)
+        highest = 0.0
+        for reference in references:
+            highest = max(highest, function(answer, reference))
+        return highest
 
     return scorer

@@ -1,12 +1,13 @@
-"""The letter of a multiple-choice answer (LongBench v2)."""
+"""The letter of a multiple-choice answer: LongBench v2's script, evalscope's, and any wording."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 from evalkit.core.reasoning import without_reasoning
-from evalkit.scorers.base import plain
+from evalkit.scorers.base import Metric, Plain, plain
 
 LETTERS = "ABCD"
 
@@ -14,6 +15,14 @@ _OFFICIAL = (
     re.compile(r"The correct answer is \(([A-D])\)"),
     re.compile(r"The correct answer is ([A-D])"),
 )
+
+# evalscope: a marker, and the labels behind it in brackets or plain
+_MARKER = re.compile(r"ANSWER\s*:\s*\**\s*", re.IGNORECASE)
+_LABELS = (
+    re.compile(r"[(\[（【]\s*([A-Za-z\d](?:\s*[,，]\s*[A-Za-z\d])*)\s*[)\]）】]"),
+    re.compile(r"([A-Za-z\d][A-Za-z\d ,]*)"),
+)
+_LABEL = re.compile(r"[A-Za-z\d]+")
 
 _CUE = re.compile(
     r"(?:answer(?:\s+choice)?|(?:my|the|correct|right|best|final)\s+(?:choice|option)|答案)"
@@ -27,7 +36,8 @@ _LETTER = re.compile(_OPENING + _ALONE + _CLOSING, re.ASCII)
 # "option B is the answer"; "(B) is correct" alone is said of single options on the way to it.
 _SUBJECT = re.compile(
     r"(?:\b(?:option|choice|answer)\s+|(?=[(\[]))"
-    + _OPENING
+    + _OPENING.removesuffix("*")
+    + "{0,16}"  # a wall of brackets would be read again from each of them
     + _ALONE
     + _CLOSING
     + r"\s+is\s+(?:therefore\s+|thus\s+)?(?:the|my)\s+(?:(?:most|only|single)\s+)?"
@@ -46,6 +56,32 @@ def official_letter(response: str) -> str | None:
         if match := pattern.search(text):
             return match[1]
     return None
+
+
+def line_letter(response: str) -> str | None:
+    """evalscope's extraction: behind the last ``ANSWER:`` that a letter follows.
+
+    Without one, the last capital of the response if it is a letter A to D. Several letters behind
+    the marker are no answer.
+    """
+    for marker in reversed(list(_MARKER.finditer(response))):
+        for pattern in _LABELS:
+            labels = pattern.match(response, marker.end())
+            named = "" if labels is None else _labels(labels[1])
+            if named:
+                return named if named in LETTERS and len(named) == 1 else None
+    last = next((c for c in reversed(response) if c.isupper()), "")
+    return last if last and last in LETTERS else None
+
+
+def _labels(text: str) -> str:
+    """The beginning of a text up to the first word that is not all letters A to D."""
+    end = 0
+    for word in _LABEL.finditer(text):
+        if not set(word[0]) <= set(LETTERS):
+            break
+        end = word.end()
+    return text[:end]
 
 
 def strict_letter(response: str) -> str | None:
@@ -91,25 +127,24 @@ def _is_article(text: str, match: re.Match[str]) -> bool:
     return match[0].strip() == "A" and _ARTICLE.match(text, match.end("letter")) is not None
 
 
-def official_choice(prediction: str, reference: str) -> float:
-    """1 if the extracted letter is the gold one."""
-    return float(official_letter(prediction) == reference)
+def _metric(extract: Callable[[str], str | None]) -> Metric:
+    """Right or wrong by one extraction, or by the strict one; answers without a letter counted."""
+
+    def judged(letter: Callable[[str], str | None]) -> Plain:
+        return lambda answer, references: float(letter(answer) in references)
+
+    def flags(prediction: str, mode: str) -> tuple[str, ...]:
+        letter = strict_letter if mode == "strict" else extract
+        return ("no_letter",) if letter(prediction) is None else ()
+
+    return plain(
+        judged(extract),
+        judged(strict_letter),
+        hub="accuracy",
+        chance=1 / len(LETTERS),
+        flags=flags,
+    )
 
 
-def strict_choice(prediction: str, reference: str) -> float:
-    """The same with the strict extraction."""
-    return float(strict_letter(prediction) == reference)
-
-
-def _flags(prediction: str, mode: str) -> tuple[str, ...]:
-    letter = strict_letter if mode == "strict" else official_letter
-    return ("no_letter",) if letter(prediction) is None else ()
-
-
-CHOICE = plain(
-    lambda answer, references: max(official_choice(answer, r) for r in references),
-    lambda answer, references: max(strict_choice(answer, r) for r in references),
-    hub="accuracy",
-    chance=1 / len(LETTERS),
-    flags=_flags,
-)
+CHOICE = _metric(official_letter)
+CHOICE_LINE = _metric(line_letter)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import cast
 
 from evalkit.core.errors import EvalkitError
 from evalkit.scorers.base import Options, best
 from evalkit.scorers.longbench import longbench
 
+_SEQUENCES = (list, tuple)
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PARAGRAPH = {"en": re.compile(r"Paragraph (\d+)"), "zh": re.compile(r"段落(\d+)")}
@@ -30,24 +32,41 @@ def classification(prediction: str, references: tuple[str, ...], options: Option
     neighbours survives; a longer name does not take out the gold inside it.
     """
     classes = _classes(options)
-    return max((_official_class(prediction, gold, classes) for gold in references), default=0.0)
+    try:
+        named = _inside(tuple(classes)).get(prediction)
+        if named is None:
+            named = [name for name in classes if name in prediction]
+    except TypeError:
+        raise _not_classes(classes) from None
+    highest = 0.0
+    for gold in references:
+        if gold in named:
+            highest = max(highest, 1.0 / (len(named) if len(named) == 1 else _left(named, gold)))
+    return highest
 
 
-def _official_class(prediction: str, gold: str, classes: tuple[str, ...]) -> float:
-    named = [name for name in classes if name in prediction]
-    at = 0
-    while at < len(named):
-        name = named[at]
+@lru_cache(maxsize=16)
+def _inside(classes: tuple[str, ...]) -> dict[str, list[str]]:
+    """The names inside each name: most answers are one of them, and looking for all takes time."""
+    return {outer: [name for name in classes if name in outer] for outer in classes}
+
+
+def _left(named: list[str], gold: str) -> int:
+    """How many names are left when those are taken out that are part of the gold."""
+    names = list(named)
+    for name in names:
         if name in gold and name != gold:
             # Removes its first occurrence; the walk then steps over the next name, as officially.
-            named.remove(name)
-        at += 1
-    return 1.0 / len(named) if gold in named else 0.0
+            names.remove(name)
+    return len(names)
 
 
 def strict_classification(prediction: str, references: tuple[str, ...], options: Options) -> float:
     """1 / (distinct names found) if a gold is among them: longest names first, whole words."""
-    pattern = _pattern(_classes(options))
+    classes = _classes(options)
+    if not all(isinstance(name, str) for name in classes):
+        raise _not_classes(classes)
+    pattern = _pattern(tuple(classes))
     named = {match.casefold() for match in pattern.findall(prediction)}
     right = any(gold.casefold() in named for gold in references)
     return 1.0 / len(named) if right else 0.0
@@ -68,18 +87,19 @@ def _edge(character: str, look: str) -> str:
     return look.format("[0-9A-Za-z]") if re.match(r"[0-9A-Za-z]", character) else ""
 
 
-def _classes(options: Options) -> tuple[str, ...]:
+def _classes(options: Options) -> Sequence[str]:
+    """The classes, not empty; what they are is seen where they are looked for."""
     classes = options.meta.get("all_classes")
-    if (
-        not isinstance(classes, list | tuple)
-        or not classes
-        or not all(isinstance(name, str) for name in classes)
-    ):
-        raise EvalkitError(
-            "classification: all_classes must be a list of class names,"
-            f" found {'null' if classes is None else type(classes).__name__}"
-        )
-    return tuple(classes)
+    if not classes or not isinstance(classes, _SEQUENCES):
+        raise _not_classes(classes)
+    return cast(Sequence[str], classes)
+
+
+def _not_classes(classes: object) -> EvalkitError:
+    return EvalkitError(
+        "classification: all_classes must be a list of class names,"
+        f" found {'null' if classes is None else type(classes).__name__}"
+    )
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def longbench(official: Scorer, strict: Scorer, *, hub: str | None = None) -> Me
 
 def first_line(prediction: str) -> str:
     """LongBench's rule for trec, triviaqa, samsum and lsht: only newlines are skipped."""
-    return prediction.lstrip("\n").split("\n")[0]
+    return prediction.lstrip("\n").partition("\n")[0]
 
 
 def strict_first_line(prediction: str) -> str:

@@ -54,9 +54,9 @@ def f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
 # -- official -----------------------------------------------------------------------------------
 
 
-def qa_f1(prediction: str, gold: str) -> float:
-    """LongBench's F1 of English answers."""
-    return f1(normalized(prediction), normalized(gold))
+def qa_f1(answer: list[str], gold: str) -> float:
+    """LongBench's F1 of English answers, of an answer that is `normalized`."""
+    return f1(answer, normalized(gold))
 
 
 def normalized(text: str) -> list[str]:
@@ -64,23 +64,38 @@ def normalized(text: str) -> list[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
-def qa_f1_zh(prediction: str, gold: str) -> float:
-    """LongBench's F1 of Chinese answers: punctuation is removed inside jieba's tokens."""
-    return f1(normalized_zh(prediction), normalized_zh(gold))
+def qa_f1_zh(answer: list[str], gold: str) -> float:
+    """LongBench's F1 of Chinese answers, of an answer that is `normalized_zh`."""
+    return f1(answer, normalized_zh(gold))
 
 
 def normalized_zh(text: str) -> list[str]:
-    """jieba's tokens in lower case without punctuation and white space; empty ones dropped."""
-    tokens = ("".join(w.lower().translate(_NO_ZH_PUNCTUATION).split()) for w in words(text))
-    return [token for token in tokens if token]
+    """jieba's tokens in lower case without punctuation and white space; empty ones dropped.
+
+    Punctuation is removed inside the tokens, as officially.
+    """
+    return [token for token in map(characters_zh, words(text)) if token]
+
+
+def characters_zh(text: str) -> str:
+    """Lower case without punctuation and white space."""
+    return "".join(text.lower().translate(_NO_ZH_PUNCTUATION).split())
+
+
+def substring_match(prediction: str, gold: str) -> float:
+    """1 if the gold occurs in the answer, both as `normalized` (HELMET's substring match).
+
+    There are no word boundaries: ``art`` is found in ``party``.
+    """
+    return float(" ".join(normalized(gold)) in " ".join(normalized(prediction)))
 
 
 # -- strict -------------------------------------------------------------------------------------
 
 
-def strict_qa_f1(prediction: str, gold: str) -> float:
-    """F1 after Unicode normalisation; see `strict_tokens`."""
-    return f1(strict_tokens(prediction), strict_tokens(gold))
+def strict_qa_f1(answer: list[str], gold: str) -> float:
+    """F1 after Unicode normalisation, of an answer's `strict_tokens`."""
+    return f1(answer, strict_tokens(gold))
 
 
 def strict_tokens(text: str) -> list[str]:
@@ -93,9 +108,15 @@ def strict_tokens(text: str) -> list[str]:
     return _ARTICLES.sub(" ", plain).split() or plain.split()
 
 
-def strict_qa_f1_zh(prediction: str, gold: str) -> float:
+def strict_substring_match(prediction: str, gold: str) -> float:
+    """1 if the gold's tokens occur in the answer's in a row; see `strict_tokens`."""
+    answer, wanted = strict_tokens(prediction), strict_tokens(gold)
+    return float(bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(answer)} ")
+
+
+def strict_qa_f1_zh(answer: list[str], gold: str) -> float:
     """F1 of jieba's tokens of texts whose punctuation was removed before."""
-    return f1(strict_tokens_zh(prediction), strict_tokens_zh(gold))
+    return f1(answer, strict_tokens_zh(gold))
 
 
 def strict_tokens_zh(text: str) -> list[str]:
@@ -126,5 +147,8 @@ def punctuation_table() -> dict[int, str | None]:
     return table | {ord(c): " " for c in "/\\-"}
 
 
-QA_F1 = longbench(best(qa_f1), best(strict_qa_f1), hub="f1")
-QA_F1_ZH = longbench(best(qa_f1_zh), best(strict_qa_f1_zh), hub="f1")
+QA_F1 = longbench(best(qa_f1, normalized), best(strict_qa_f1, strict_tokens), hub="f1")
+QA_F1_ZH = longbench(
+    best(qa_f1_zh, normalized_zh), best(strict_qa_f1_zh, strict_tokens_zh), hub="f1"
+)
+SUBSTRING_MATCH = longbench(best(substring_match), best(strict_substring_match))
