@@ -31,6 +31,8 @@ FORMATS = Registry(
         "kvpress": "evalkit.importers.kvpress:FORMAT",
         "infinitebench": "evalkit.importers.infinitebench:FORMAT",
         "opencompass": "evalkit.importers.opencompass:FORMAT",
+        "evalscope": "evalkit.importers.evalscope:FORMAT",
+        "helmet": "evalkit.importers.helmet:FORMAT",
         "jsonl": "evalkit.importers.json_lines:FORMAT",
     },
     "evalkit.importers",
@@ -84,7 +86,7 @@ def import_predictions(
         format_record.read(path, predictions)
     if not any(predictions.lines.values()) and not predictions.without_gold:
         raise EvalkitError(f"{path}: no record in it{_first(predictions)}")
-    if phrases and not any(map(_has_needle, predictions.lines)):
+    if phrases and not _has_needle(predictions):
         raise EvalkitError(f"{path}: no needle in it that key phrases could be of")
     with store.lock():
         return add_arm(
@@ -105,8 +107,9 @@ def _check_arguments(arm: str, phrases: Sequence[str]) -> None:
         raise EvalkitError("a key phrase is empty")
 
 
-def _has_needle(task: str) -> bool:
-    return task.partition("@")[0] == "kamradt"
+def _has_needle(predictions: PredictionSet) -> bool:
+    lines = (line for lines in predictions.lines.values() for line in lines)
+    return any(getattr(line, "metric", "") == "needle_phrases" for line in lines)
 
 
 def _first(predictions: PredictionSet) -> str:

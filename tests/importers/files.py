@@ -54,5 +54,35 @@ def sample_log(i, doc, response, **more):
     return record | {"filtered_resps": [response], "filter": "none", "metrics": ["score"]} | more
 
 
+def prediction(i, letter="A", said=None, **metadata):
+    """A prediction of evalscope, of LongBench v2."""
+    text = f"So it is.\nANSWER: {letter}" if said is None else said
+    message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    facts = {"_id": f"id{i}", "domain": "Code", "sub_domain": "", "difficulty": "easy"}
+    return {
+        "index": i,
+        "model": "m",
+        "model_output": {"model": "m", "choices": [{"message": message, "stop_reason": "stop"}]},
+        "messages": [{"role": "user", "content": f"Read:\n<text>\nbook {i // 2}\n</text>\nWho?"}],
+        "metadata": facts | metadata,
+    }
+
+
+def review(i, target="A", said=None, **metadata):
+    """A review of evalscope, of LongBench v2 without other `metadata`."""
+    said = f"ANSWER: {target}" if said is None else said
+    metadata = metadata or {"_id": f"id{i}", "difficulty": "easy"}
+    score = {"value": {"acc": 1.0}, "extracted_prediction": "A", "prediction": said}
+    scored = {"score": score, "sample_id": i, "group_id": i, "sample_metadata": metadata}
+    return {"index": i, "target": target, "messages": [], "sample_score": scored}
+
+
+def helmet(i, **more):
+    """A record of HELMET's results."""
+    record = {"index": i, "question": f"Who is {i}?", "answer": [f"name {i}"], "input_len": 4000}
+    said = {"output": f"Answer: Name {i}.", "parsed_output": f"Name {i}.", "output_len": 5}
+    return record | said | more
+
+
 def read_jsonl(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -12,7 +12,17 @@ from evalkit.core.errors import EvalkitError
 from evalkit.importers import FORMATS, import_predictions
 from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
-from tests.importers.files import needle, qa, ruler, sample_log, trec, v2
+from tests.importers.files import (
+    helmet,
+    needle,
+    prediction,
+    qa,
+    review,
+    ruler,
+    sample_log,
+    trec,
+    v2,
+)
 
 FILES = {
     "longbench": ["qasper.jsonl", "trec.jsonl", "passage_count.jsonl", "lcc.jsonl"],
@@ -23,7 +33,20 @@ FILES = {
     "kvpress": ["predictions.csv"],
     "infinitebench": ["preds_passkey.jsonl", "preds_kv_retrieval.jsonl"],
     "jsonl": ["mine.jsonl"],
-    "opencompass": ["LongBench_qasper.json", "LongBench_trec_0.json"],
+    "opencompass": [
+        "LongBench_qasper.json",
+        "LongBench_trec_0.json",
+        "LongBenchv2.json",
+        "ruler_vt_4k.json",
+        "Length1000Depth50_origin_en_4k.json",
+        "InfiniteBench_mathcalc.json",
+    ],
+    "evalscope": [
+        "predictions/m/longbench_v2_short.jsonl",
+        "reviews/m/needle_haystack_english.jsonl",
+        "reviews/m/openai_mrcr_default.jsonl",
+    ],
+    "helmet": [f"{name}_eval__in4096_size9.json" for name in ("ruler_vt", "nq", "infbench_qa_eng")],
 }
 OPTIONS = {"jsonl": {"metric": "qa_f1"}}
 DOC = {"answers": ["Food"], "all_classes": ["Food"], "outputs": ["12"], "max_length": 4096}
@@ -48,7 +71,13 @@ GOOD = {
         {
             "0": {"prediction": "Food", "gold": DOC, "origin_prompt": "x"},
             "1": {"prediction": "Food", "gold": ["Food"]},
-        }
+        },
+        {"0": {"prediction": "A", "gold": "A"}, "1": {"prediction": "f", "gold": "needle*f"}},
+    ],
+    "evalscope": [prediction(0, said="ANSWER: A"), review(0, said="The code is 7"), review(1)],
+    "helmet": [
+        {"args": {"model_name_or_path": "m"}, "data": [helmet(0), helmet(1, depth=0.5), {}]},
+        {"data": [helmet(0, answer=[["a"], ["b"]])]},
     ],
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from evalkit.analysis.compare import compare_run
@@ -119,62 +117,6 @@ def test_the_command(tmp_path, capsys):
     assert "--field and --metric are not for longbench" in capsys.readouterr().err
 
 
-# -- OpenCompass -----------------------------------------------------------------------------------
-
-
-def said(i, text=None, gold=None):
-    gold = [f"answer {i}"] if gold is None else gold
-    return {
-        "origin_prompt": "…",
-        "prediction": f"answer {i}" if text is None else text,
-        "gold": gold,
-    }
-
-
-def compass(path, *records):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({str(i): record for i, record in enumerate(records)}, indent=4))
-
-
-def test_opencompass_is_joined_by_its_numbers(tmp_path, store):
-    folder = tmp_path / "predictions" / "llama"
-    compass(folder / "LongBench_qasper_0.json", said(0), said(1, "no"))
-    compass(folder / "LongBench_qasper_1.json", said(2, gold="answer 2"))
-    labels = {"answers": ["Food"], "all_classes": ["Food", "Date"]}
-    compass(folder / "LongBench_trec.json", said(0, "Food", labels))
-    compass(folder / "gsm8k.json", said(0))
-    report = import_predictions("opencompass", folder, "a", store)
-    assert [str(problem) for problem in report.problems] == [
-        "gsm8k.json: no task of LongBench; left out"
-    ]
-    found = scores(store)
-    assert found.pop("longbench/qasper/1") < 1
-    assert found == {"longbench/qasper/0": 1, "longbench/qasper/2": 1, "longbench/trec/0": 1}
-    compass(tmp_path / "other" / "LongBench_qasper.json", said(0), said(1), said(2))
-    compass(tmp_path / "other" / "LongBench_trec.json", said(0, "Date", labels))
-    report = import_predictions("opencompass", tmp_path / "other", "b", store)
-    assert report.coverage == ()
-
-
-def test_broken_files_of_opencompass(tmp_path, store):
-    folder = tmp_path / "llama"
-    compass(folder / "LongBench_qasper.json", said(0), 7, said(2, gold=[]))
-    data = json.loads((folder / "LongBench_qasper.json").read_text())
-    (folder / "LongBench_qasper.json").write_text(json.dumps(data | {"x": said(3)}))
-    (folder / "LongBench_trec.json").write_text("[1]")
-    report = import_predictions("opencompass", folder, "a", store)
-    said_ = " | ".join(str(problem) for problem in report.problems)
-    for part in ("x: no number of a sample", "1.prediction: ", "2.answers: an empty list"):
-        assert part in said_
-    assert list(store.read_samples("a")) == ["longbench/qasper/0"]
-    compass(folder / "LongBench_hotpotqa_1.json", said(0))
-    with pytest.raises(EvalkitError, match="the parts of hotpotqa are not all there"):
-        import_predictions("opencompass", folder, "b", store)
-    compass(tmp_path / "LongBench_qasper.json", said(0))
-    with pytest.raises(EvalkitError, match="files of 2 runs"):
-        import_predictions("opencompass", tmp_path, "b", store)
-
-
 # -- InfiniteBench ---------------------------------------------------------------------------------
 
 
@@ -188,14 +130,24 @@ def test_infinitebench_is_read_task_by_task(tmp_path, store):
         ],
     )
     lines(folder / "preds_kv_retrieval.jsonl", [{"id": 0, "pred": f'"{KEY}"', "label": KEY}])
-    lines(folder / "preds_code_debug.jsonl", [{"id": 0, "pred": "A", "label": ["f", "A"]}])
+    lines(folder / "preds_code_debug.jsonl", [{"id": 0, "pred": "A.", "label": ["f", "A"]}])
+    lines(folder / "preds_math_find.jsonl", [{"id": 0, "pred": "88", "label": [88]}])
+    calc = {"id": 0, "pred": "[1, 4, 9]", "label": [[1, 4, 8, 8]]}
+    lines(folder / "preds_math_calc.jsonl", [calc, calc | {"id": 1, "label": [{}]}])
+    lines(folder / "preds_other.jsonl", [calc])
     report = import_predictions("infinitebench", folder, "a", store)
     assert scores(store) == {
+        "infinitebench/code_debug/0": 1.0,
         "infinitebench/kv_retrieval/0": 1.0,
+        "infinitebench/math_calc/0": 0.5,
+        "infinitebench/math_find/0": 1.0,
         "infinitebench/passkey/0": 1.0,
         "infinitebench/passkey/1": 0.0,
     }
-    assert "code_debug is no task that is scored here" in str(report.problems[0])
+    assert [str(problem).partition(" (")[0] for problem in report.problems] == [
+        "preds_math_calc.jsonl:2: label: an object in it, not text or a number; left out",
+        "preds_other.jsonl: other is no task that is scored here",
+    ]
     lines(tmp_path / "other" / "m" / "preds_passkey.jsonl", [{"id": 0, "pred": "1", "label": "1"}])
     lines(tmp_path / "other" / "n" / "preds_passkey.jsonl", [{"id": 0, "pred": "1", "label": "1"}])
     with pytest.raises(EvalkitError, match="files of 2 runs"):
@@ -219,8 +171,35 @@ def test_infinitebench_is_read_task_by_task(tmp_path, store):
         ("key_value", f"<{KEY}>", KEY, 0, 1),
         ("key_value", KEY[:-1], KEY, 0, 0),
         ("key_value", KEY.upper(), KEY, 0, 1),
+        ("speaker", " Ace.", ("ACE", "ACE ROTHSTEIN"), 1, 1),
+        ("speaker", "It is Remo", ("GAGGI", "Remo"), 0, 1),
+        ("char_f1_zh", "福气龙。", "福龙", 0.8, 0.8),  # 2 of 3 and 2 of 2 characters
+        ("option", " A", ("Georgie", "A"), 1, 1),
+        ("option", "Georgie", ("Georgie", "A"), 1, 1),
+        ("option", "The answer is: B", ("Georgie", "B"), 1, 1),
+        ("option", "I choose (B)", ("Georgie", "B"), 0, 0),
+        ("option", "Because of A", ("Georgie", "B"), 1, 0),  # its first letter is the choice
+        ("option", "", ("Georgie", "A"), 0, 0),
+        ("code_option", "B: f", ("f", "B"), 1, 1),
+        ("code_option", "The error is: `f`", ("f", "B"), 1, 1),
+        ("code_option", "Option B", ("f", "B"), 0, 0),
+        ("last_number", "It returns -5.", "-5", 1, 1),
+        ("last_number", "-5 is returned", "-5", 0, 1),
+        ("first_value", "88 is the largest", "88", 1, 1),
+        ("first_value", "The 2nd is 88", "88", 0, 0.5),
+        ("first_value", "0.50", "0.5", 1, 1),
+        ("first_value", "88.5", "88", 0, 0),
+        ("number_list", "[1, 4, 9, 8]", ("1", "4", "8", "8"), 0.5, 0.5),
+        ("number_list", "07 and -3", ("7", "3"), 1, 1),
     ],
 )
 def test_scores_of_infinitebench(metric, answer, gold, official, strict):
-    assert score(metric, answer, (gold,)) == official
-    assert score(metric, answer, (gold,), mode="strict") == strict
+    golds = gold if isinstance(gold, tuple) else (gold,)
+    assert score(metric, answer, golds) == pytest.approx(official)
+    assert score(metric, answer, golds, mode="strict") == pytest.approx(strict)
+
+
+@pytest.mark.parametrize("metric", ["last_number", "first_value", "number_list"])
+def test_gold_that_is_no_number_is_said(metric):
+    with pytest.raises(EvalkitError, match=f"{metric}: the gold answer 'x' is no number"):
+        score(metric, "1", ("x",))

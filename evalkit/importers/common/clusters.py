@@ -46,6 +46,12 @@ def pinned_records(task: str) -> list[records.Record]:
     return [r for _, r in pinned if not match["bin"] or bin_of(r.length) == match["bin"]]
 
 
+def pinned_questions() -> tuple[items.Item, ...]:
+    """The questions of LongBench v2 in their order, where the pinned data are on this machine."""
+    path = pinned_file("longbench_v2")
+    return () if path is None else items.index(path).items
+
+
 def _longbench(position: str, prediction: Prediction) -> str | None:
     """The record at the position of the pinned file, if its answers are those of the sample."""
     pinned = pinned_records(prediction.task)

@@ -28,11 +28,10 @@ def rows(path: Path, name: str, predictions: PredictionSet) -> Iterator[FieldRea
             for number, line, length in numbered_lines(file):
                 where = SourceLocation(name, number)
                 if length > MAX_LINE:
-                    text = f"a line of {length} bytes, more than {MAX_LINE}; left out"
-                    predictions.problem(where, "", text)
-                    yield UnusableLine(where)
+                    text = f"a line of {length} bytes, more than {MAX_LINE}"
+                    yield left_out(where, "", text, predictions)
                 elif line.strip():
-                    yield _row(line, where, predictions)
+                    yield record(line, where, predictions)
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -50,20 +49,34 @@ def whole(path: Path, name: str, predictions: PredictionSet) -> FieldReader | Un
     except OSError as error:
         raise EvalkitError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(content) > MAX_LINE:
-        predictions.problem(where, "", f"more than {MAX_LINE} bytes; left out")
-        return UnusableLine(where)
-    return _row(content, where, predictions)
+        return left_out(where, "", f"more than {MAX_LINE} bytes", predictions)
+    return record(content, where, predictions)
 
 
-def _row(
-    content: bytes, where: SourceLocation, predictions: PredictionSet
+def record(
+    content: bytes, where: SourceLocation, predictions: PredictionSet, inside: str = ""
 ) -> FieldReader | UnusableLine:
+    """The object that some bytes are; what is none is noted as a problem.
+
+    Args:
+        content: JSON.
+        where: file and line.
+        predictions: takes note of the problem.
+        inside: name of the object in its file, if it is not the whole of it.
+    """
     try:
         data = decoded(content)
         if not isinstance(data, dict):
             raise BadField("", f"{kind(data)}, not an object")
     except BadField as error:
-        predictions.problem(where, "", f"{error.message}; left out")
-        return UnusableLine(where)
+        return left_out(where, inside, error.message, predictions)
     digest = hashlib.sha256(content.strip()).hexdigest()
-    return FieldReader(data, where, predictions, digest=digest)
+    return FieldReader(data, where, predictions, inside, digest)
+
+
+def left_out(
+    where: SourceLocation, name: str, message: str, predictions: PredictionSet
+) -> UnusableLine:
+    """A line without a usable record, noted as a problem."""
+    predictions.problem(where, name, f"{message}; left out")
+    return UnusableLine(where)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import mmap
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 from evalkit.core.errors import EvalkitError
 from evalkit.core.json_fields import BadField, kind
+from evalkit.data.json_parts import Part, mapped, outline
 from evalkit.data.records import (
     MAX_LINE,
     Problem,
@@ -30,8 +29,6 @@ from evalkit.dsa.json_types import JsonObject
 
 CARD = "longbench_v2"
 LETTERS = ("A", "B", "C", "D")
-# Strings as a whole, so that brackets inside them do not count; nothing is ever tried twice.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Item:
     question: str
     choices: tuple[str, ...]
     answer: str
-    span: tuple[int, int]
+    span: Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Index:
 
     def record(self, item: Item) -> JsonObject:
         """The whole record, read from the file."""
-        with _mapped(self.path) as data:
+        with mapped(self.path) as data:
             record: JsonObject = json.loads(data[item.span[0] : item.span[1]].decode("utf-8"))
         return record
 
@@ -120,7 +117,7 @@ def index(path: Path) -> Index:
 @lru_cache(maxsize=1)
 def _index(path: Path, _size: int, _mtime: int) -> Index:
     items, problems = [], []
-    with _mapped(path) as data:
+    with mapped(path) as data:
         for number, span in enumerate(_spans(data, path), start=1):
             where = SourceLocation(str(path), number)
             if span[1] - span[0] > MAX_LINE:
@@ -136,44 +133,21 @@ def _index(path: Path, _size: int, _mtime: int) -> Index:
     return Index(path, tuple(items), tuple(problems))
 
 
-def _spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
+def _spans(data: mmap.mmap, path: Path) -> Iterator[Part]:
     """Where the records of a JSON list begin and end."""
-    end, expected = 0, b"["
-    for depth, start, stop in _bracketed(data):
-        if depth == 0:
-            _check_gap(data[end:stop], b"]" if end else b"[]", path, end)
-            end = stop
-            break
-        _check_gap(data[end:start], expected, path, end)
-        yield start, stop
-        end, expected = stop, b","
-    else:
-        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
-    if data[end:].strip():
-        raise EvalkitError(f"{path}: no whole JSON list of records (byte {end})")
+    try:
+        members = outline(data)
+    except BadField as error:
+        raise EvalkitError(f"{path}: no JSON list of records: {error.message}") from None
+    if not isinstance(members, list):
+        raise EvalkitError(f"{path}: no JSON list of records")
+    for number, member in enumerate(members, start=1):
+        if not isinstance(member, Part):
+            raise EvalkitError(f"{path}:{number}: {kind(member)}, not an object")
+        yield member
 
 
-def _bracketed(data: mmap.mmap) -> Iterator[tuple[int, int, int]]:
-    """Depth, begin and end of the bracketed values at depths 0 and 1, as they end."""
-    depth, starts = 0, [0, 0]
-    for token in _TOKEN.finditer(data):
-        mark = token[0]
-        if mark in (b"[", b"{"):
-            if depth < 2:
-                starts[depth] = token.start()
-            depth += 1
-        elif mark in (b"]", b"}") and depth:
-            depth -= 1
-            if depth < 2:
-                yield depth, starts[depth], token.end()
-
-
-def _check_gap(gap: bytes, expected: bytes, path: Path, at: int) -> None:
-    if b"".join(gap.removeprefix(b"\xef\xbb\xbf").split()) != expected:
-        raise EvalkitError(f"{path}: no JSON list of records (byte {at})")
-
-
-def _item(data: JsonObject, number: int, span: tuple[int, int]) -> Item:
+def _item(data: JsonObject, number: int, span: Part) -> Item:
     """A checked record; raises BadField."""
     identity = text(data, "_id")
     facets = {
@@ -205,12 +179,3 @@ def _pieces(data: JsonObject) -> list[tuple[int, str]]:
         except BadField as error:
             raise BadField(f"{field}[{i}].{error.field}", error.message) from None
     return read
-
-
-@contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
-    except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        raise EvalkitError(f"{path}: cannot be read: {error}") from None
