@@ -50,15 +50,18 @@ test-slow: $(STAMP)
 test-engines: $(STAMP)
 	$(BIN)/python -m pytest -m engines -rs tests/engines_source
 
-# The wheel and the sdist, each installed alone and used away from the checkout.
+# The wheel and the sdist, built, installed in an empty environment and used away from the checkout:
+# first the wheel with its dependencies, then what the sdist makes in its place.
 test-package: $(STAMP)
-	rm -rf dist build/package
+	rm -rf dist build
 	$(BIN)/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")'
-	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/package
 	for file in dist/*.whl dist/*.tar.gz; do \
-		rm -rf build/package && $(PYTHON) -m venv build/package && \
-		build/package/bin/pip install --quiet -c constraints.txt $$file && \
-		(cd build/package && bin/evalkit recipes && bin/evalkit demo) || exit 1; \
+		build/package/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $$file && \
+		build/package/bin/pip check && \
+		(cd build/package && bin/evalkit recipes && bin/evalkit demo --limit 2) && \
+		build/package/bin/pip uninstall --quiet --yes dsa-evalkit && rm -r build/package/runs || exit 1; \
 	done
 
 engines: .venv-vllm/.installed

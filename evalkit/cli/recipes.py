@@ -31,11 +31,12 @@ def recipes(
 
 def demo(
     out: Annotated[Path, typer.Option(help="Run directory.")] = Path("runs/demo"),
+    limit: Annotated[int | None, typer.Option(help="First N samples of every task.")] = None,
 ) -> None:
     """Retention and lag on the small model that ships, with a report: minutes on two cores."""
     from evalkit.cli.report import report
     from evalkit.cli.run import run
     from evalkit.data.shipped import recipes_dir
 
-    run(recipes_dir() / "eval" / "demo.toml", out=out)
+    run(recipes_dir() / "eval" / "demo.toml", out=out, limit=limit)
     report([out])

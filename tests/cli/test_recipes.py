@@ -27,10 +27,13 @@ def test_a_copy_is_whole_and_overwrites_nothing(tmp_path, capsys):
 
 def test_the_demo_runs_the_shipped_recipe_and_writes_the_report(tmp_path, monkeypatch):
     done = []
-    monkeypatch.setattr("evalkit.cli.run.run", lambda recipe, out: done.append((recipe, out)))
+    monkeypatch.setattr(
+        "evalkit.cli.run.run", lambda recipe, out, limit: done.append((recipe, out, limit))
+    )
     monkeypatch.setattr("evalkit.cli.report.report", done.append)
-    module.demo(tmp_path)
-    (recipe, out), reported = done
+    module.demo(tmp_path, 2)
+    (recipe, out, limit), reported = done
+    assert limit == 2
     assert recipe.samefile(ROOT / "recipes" / "eval" / "demo.toml")
     assert (out, reported) == (tmp_path, [tmp_path])
 
