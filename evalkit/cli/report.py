@@ -91,7 +91,7 @@ def _page(store: RunStore, comparison: RunComparison, path: Path, plots: bool) -
 def _prompts(store: RunStore) -> Prompts:
     from evalkit.run.prompt_texts import RecordedPrompts
 
-    return RecordedPrompts(store.read_run())
+    return RecordedPrompts(*store.read_runs())
 
 
 def _serve(store: RunStore, comparison: RunComparison) -> None:

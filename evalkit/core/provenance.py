@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -44,8 +45,12 @@ def with_guests(
     return {**facts, **({"guests": guests} if guests else {})}
 
 
+@cache
 def commit() -> str | None:
-    """Commit of the checkout this package runs from (``-dirty`` with local changes), or None."""
+    """Commit of the checkout this package runs from (``-dirty`` with local changes), or None.
+
+    Asked once: what a process has loaded does not change.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

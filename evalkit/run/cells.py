@@ -123,10 +123,12 @@ def changed_counts(before: RunRecord, todo: RunPlan, store: RunStore) -> list[st
     And with more, where arms stopped early: the order of drawing was for what there was.
     """
     wanted = {task.name: todo.count(task) for task in todo.tasks}
+    had = {task.name: task.samples for task in before.tasks}
     answered: Counter[str] = Counter()
-    for arm in before.arms:
-        if arm.imported is None:
-            answered |= store.answered_by_cell(arm.name)
+    if any(count < had.get(name, count + 1) for name, count in wanted.items()):
+        for arm in before.arms:
+            if arm.imported is None:
+                answered |= store.answered_by_cell(arm.name)
     texts = [
         f"task {name} has answers to {answered[name]} samples, {count} are asked (samples may be"
         " added, not taken away)"

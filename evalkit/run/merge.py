@@ -32,6 +32,7 @@ class MergedRuns(RunStore):
         self._sources: dict[str, list[tuple[RunStore, str]]] = {}
         self._items = _items(stores)
         check_agreement(stores)
+        self._stores = list(stores)
         self._run = self._merged(stores)
 
     @property
@@ -42,6 +43,10 @@ class MergedRuns(RunStore):
     def read_run(self) -> RunRecord:
         """run.json of the first, with the arms and tasks of all."""
         return self._run
+
+    def read_runs(self) -> list[RunRecord]:
+        """run.json of each."""
+        return [store.read_run() for store in self._stores]
 
     def read_items(self) -> dict[str, ItemRow]:
         """Gold of all."""

@@ -29,7 +29,7 @@ def prompt_texts(todo: RunPlan) -> Iterator[tuple[str, str]]:
         EvalkitError: a cell cannot be asked, or its data are not there.
     """
     for model in dict.fromkeys(todo.models.values()):
-        renderer = ChatRenderer(load_tokenizer(model), todo.config.prompts)
+        renderer = renderer_of(todo.config, model)
         for task in todo.tasks:
             for sample in samples(task, renderer, range(todo.count(task))):
                 yield sample.id, renderer.render(sample).text
@@ -42,11 +42,28 @@ def renderer_of(config: RunConfig, model: str) -> ChatRenderer:
 
 
 class RecordedPrompts:
-    """The prompts of a run that was recorded, one by one.
+    """The prompts of recorded runs, one by one; a sample of several runs is that of its hash.
 
     Attributes:
         missing: why the last one asked for is not known; empty as long as all were.
     """
+
+    def __init__(self, *runs: RunRecord) -> None:
+        self.missing = ""
+        self._runs = [_RunPrompts(run) for run in runs]
+
+    def text(self, sample_id: str, sha256: str | None) -> str | None:
+        """The prompt of a sample, if its hash is `sha256`; else None."""
+        for prompts in self._runs:
+            text = prompts.text(sample_id, sha256)
+            if text is not None:
+                return text
+        self.missing = self._runs[0].missing
+        return None
+
+
+class _RunPrompts:
+    """Those of one run; `missing` is why the last one asked for is not known."""
 
     def __init__(self, run: RunRecord) -> None:
         self.missing = ""

@@ -54,6 +54,10 @@ class RunStore:
         """Whether any arm has an answer."""
         return any(path.stat().st_size for path in self.path.glob("arms/*/*.jsonl"))
 
+    def read_runs(self) -> list[RunRecord]:
+        """run.json of every directory that is read."""
+        return [self.read_run()]
+
     def read_run(self) -> RunRecord:
         """run.json.
 

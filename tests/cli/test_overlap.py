@@ -9,6 +9,7 @@ import pytest
 from evalkit.analysis.compare import compare_run
 from evalkit.analysis.overlap_record import MeanInterval, OverlapRecord
 from evalkit.analysis.selection_overlap import estimate
+from evalkit.report.charts.recall import recall_map
 from evalkit.report.panels import overlap as show
 from evalkit.run.store import RunStore
 from tests.command import evalkit
@@ -39,6 +40,18 @@ def test_states_model_data_k_and_metric(measured):
     assert found["lengths"][0]["documents"] == 3
     assert "k = 8, 4 rows per document" in show.heading(OverlapRecord.parse(found))
     assert (out / "plots" / "overlap.svg").stat().st_size > 1000
+
+
+def test_the_page_draws_every_pair_and_marks_what_arms_read(measured):
+    _, found = measured
+    page = str(recall_map(OverlapRecord.parse(found)))
+    recall = found["lengths"][1]["matrices"]["recall"]
+    assert page.count('<td class="score"') == 64
+    quarter = [f'"{j} reads {4 * (j // 4)}: {recall[4 * (j // 4)][j]:.2f} (' for j in range(8)]
+    assert all(cell in page for cell in quarter)
+    assert all("IndexCache 1/4" in page.partition(cell)[2].partition('"')[0] for cell in quarter)
+    assert '"0 reads 7: ' in page
+    assert "<img" not in page
 
 
 def test_arms_read_the_matrices(measured):

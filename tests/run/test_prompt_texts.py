@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from evalkit.run.prompt_texts import RecordedPrompts
+from evalkit.config.run import RunConfig
+from evalkit.core.recipe import load
+from evalkit.run.merge import open_runs
+from evalkit.run.plan import plan
+from evalkit.run.prompt_texts import RecordedPrompts, renderer_of
 from evalkit.run.store import RunStore
+from evalkit.tasks.base import samples
 from tests.command import evalkit
 from tests.run.test_agreement import RECIPE
 
@@ -33,6 +38,38 @@ def test_every_prompt_is_the_one_that_was_asked(out):
         assert items[sample_id].meta["question"] in text
     assert len(rows) == 12
     assert prompts.missing == ""
+
+
+def test_prompts_of_a_second_run_are_made_by_its_own_recipe(out, checkpoint, tmp_path):
+    path = tmp_path / "recipe.toml"
+    other = RECIPE.format(model=checkpoint, arm="two").replace(
+        "depths = [0, 50", "depths = [25, 50"
+    )
+    path.write_text(other.replace('"needle"', '"needle"\nname = "other"'), encoding="utf-8")
+    assert evalkit("run", path, "--out", tmp_path / "run") == 0
+    merged = open_runs([out, tmp_path / "run"])
+    prompts = RecordedPrompts(*merged.read_runs())
+    for arm in ("one", "two"):
+        for sample_id, row in merged.read_samples(arm).items():
+            assert prompts.text(sample_id, row.prompt_sha256)
+    assert prompts.missing == ""
+
+
+def test_excluded_prompts_are_those_that_a_server_is_sent(checkpoint, tmp_path):
+    """Servers of the chat form get the answer prefix at the end of the user's turn."""
+    path = tmp_path / "recipe.toml"
+    recipe = RECIPE.format(model=checkpoint, arm="one").replace(
+        'kind = "oracle"',
+        'kind = "openai_server"\napi = "chat"\nchat_prefix = "user"\nurls = ["http://localhost:1/v1"]',
+    )
+    path.write_text(recipe, encoding="utf-8")
+    assert evalkit("data", "exclude", path, "--out", tmp_path / "texts.jsonl") == 0
+    todo = plan(load(path, RunConfig, ()), tmp_path)
+    renderer = renderer_of(todo.config, next(iter(todo.models.values())))
+    assert renderer.prefix_in_user_turn
+    (sample, *_) = samples(todo.tasks[0], renderer, [0])
+    first = json.loads((tmp_path / "texts.jsonl").read_text().splitlines()[0])
+    assert first == {"id": sample.id, "text": renderer.render(sample).text}
 
 
 def test_another_hash_and_no_hash_have_no_prompt(out):

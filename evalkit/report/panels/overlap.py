@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.overlap_record import ArmOverlap, MeanInterval, OverlapRecord
 from evalkit.core.grid import Grid
-from evalkit.dsa import ReuseSchedule
+from evalkit.report.charts.recall import places_read, recall_map
 from evalkit.report.panels.base import Drawing, Panel, Section, Table
 from evalkit.report.plots.style import new_figure, plain
 from evalkit.report.tables import difference, interval
@@ -134,14 +134,7 @@ def maps(overlap: OverlapRecord) -> Figure:
 
 def _mark_sources(axes: Axes, arm: ArmOverlap, layers: Sequence[int]) -> None:
     """A dot where a layer meets the one whose selection it reads in decode."""
-    schedule = ReuseSchedule.parse(arm.schedule)
-    place = {layer: k for k, layer in enumerate(layers)}
-    ids, sources = schedule.layer_ids, schedule.sources("decode")
-    points = [
-        (place[ids[j]] + 0.5, place[ids[s]] + 0.5)
-        for j, s in enumerate(sources)
-        if ids[j] in place and ids[s] in place
-    ]
+    points = [(reader + 0.5, source + 0.5) for reader, source in places_read(arm, layers)]
     axes.plot(
         *zip(*points, strict=True),
         ls="",
@@ -177,11 +170,13 @@ def _section(_: RunStore, comparison: RunComparison) -> Section | None:
     if overlap is None:
         return None
     beside = beside_quality(comparison)
-    text = (
-        f"Measured without generating: {heading(overlap)}. Dots mark what each arm reads;"
-        " in brackets its mean selection recall."
+    text = f"Measured without generating: {heading(overlap)}. Dots mark what arms read."
+    drawing = Drawing(
+        "overlap",
+        "Recall of every pair of layers",
+        lambda: maps(overlap),
+        on_page=lambda: recall_map(overlap),
     )
-    drawing = Drawing("overlap", "Recall of every pair of layers", lambda: maps(overlap))
     tables = (*((beside,) if beside else ()), arms(overlap), adjacent(overlap))
     return Section("What the selections say", text, (drawing,), tables)
 
