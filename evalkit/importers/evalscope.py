@@ -151,9 +151,9 @@ def _document(record: Mapping[str, JsonValue]) -> str | None:
         parts = message.get("content")
         texts = [parts] if isinstance(parts, str) else [p.get("text") for p in _objects(parts)]
         for text in texts:
-            found = _TEXT.search(text) if isinstance(text, str) else None
-            if found is not None:
-                return found["text"]
+            match = _TEXT.search(text) if isinstance(text, str) else None
+            if match is not None:
+                return match["text"]
     return None
 
 

@@ -122,8 +122,8 @@ def _data_set(stem: str) -> tuple[_DataSet | None, int]:
         known = task in NAMES
         return (_DataSet("", task, benchmark_facts.ruler_metric(task)) if known else None), length
     matching = (d for d in _DATA_SETS if re.match(rf"{d.pattern}(_|$)", match["data"]))
-    found = next(matching, None)
-    return found and found._replace(cell=f"helmet/{found.cell}"), length
+    data_set = next(matching, None)
+    return data_set and data_set._replace(cell=f"helmet/{data_set.cell}"), length
 
 
 def _model(content: JsonMembers) -> str:
