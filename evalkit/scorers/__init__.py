@@ -7,7 +7,7 @@ No torch, no transformers: stored answers are scored again anywhere. Every metri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from evalkit.core.errors import EvalkitError
@@ -66,6 +66,7 @@ def scorer(metric: str, mode: str = "official", edit_distance: str = "difflib") 
     if package != OURS:
         judge = _guarded(judge, metric, package)
     plain = Options(edit_distance)
+    filled = partial(tuple.__new__, Options)  # the class itself takes twice as long
     empty = mode == "official" and chosen.zero_without_references
 
     def scored(
@@ -75,12 +76,12 @@ def scorer(metric: str, mode: str = "official", edit_distance: str = "difflib") 
             if empty:
                 return 0.0
             raise EvalkitError(f"{metric}: a sample without references cannot be scored")
-        return judge(prediction, references, Options(edit_distance, meta) if meta else plain)
+        return judge(prediction, references, filled((edit_distance, meta)) if meta else plain)
 
     return scored
 
 
-_own = cache(scorer)
+_builtin = cache(scorer)
 """Of our own metrics, which do not change while a process runs."""
 
 
@@ -108,7 +109,7 @@ def score(
             there is nothing to compare with, the gold is not what the metric needs, or the
             metric's package has a fault.
     """
-    bind = _own if metric in METRICS.builtin else scorer
+    bind = _builtin if metric in METRICS.builtin else scorer
     return bind(metric, mode, edit_distance)(prediction, references, meta)
 
 

@@ -31,24 +31,17 @@ def classification(prediction: str, references: tuple[str, ...], options: Option
     Names that are part of the gold are taken out while the list is walked, so that one of two
     neighbours survives; a longer name does not take out the gold inside it.
     """
-    classes = _classes(options)
+    classes = options.meta.get("all_classes")
+    if type(classes) is not list or not classes:
+        classes = _classes(options)
     try:
-        named = _inside(tuple(classes)).get(prediction)
-        if named is None:
-            named = [name for name in classes if name in prediction]
+        named = [name for name in classes if name in prediction]
     except TypeError:
         raise _not_classes(classes) from None
-    highest = 0.0
-    for gold in references:
-        if gold in named:
-            highest = max(highest, 1.0 / (len(named) if len(named) == 1 else _left(named, gold)))
-    return highest
-
-
-@lru_cache(maxsize=16)
-def _inside(classes: tuple[str, ...]) -> dict[str, list[str]]:
-    """The names inside each name: most answers are one of them, and looking for all takes time."""
-    return {outer: [name for name in classes if name in outer] for outer in classes}
+    if len(named) == 1:
+        return 1.0 if named[0] in references else 0.0
+    right = (1.0 / _left(named, gold) for gold in references if gold in named)
+    return max(right, default=0.0)
 
 
 def _left(named: list[str], gold: str) -> int:
@@ -88,7 +81,7 @@ def _edge(character: str, look: str) -> str:
 
 
 def _classes(options: Options) -> Sequence[str]:
-    """The classes, not empty; what they are is seen where they are looked for."""
+    """The classes, not empty."""
     classes = options.meta.get("all_classes")
     if not classes or not isinstance(classes, _SEQUENCES):
         raise _not_classes(classes)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.core.errors import EvalkitError
@@ -33,16 +33,11 @@ def whole(data, members):
 
 
 @given(content=st.one_of(st.lists(value), st.dictionaries(st.text(max_size=5), value)))
+@settings(max_examples=40, deadline=None)
 @pytest.mark.parametrize("indent", [None, 4])
 def test_parts_are_what_json_reads(tmp_path_factory, content, indent):
-    path = tmp_path_factory.mktemp("parts") / "a.json"
-    path.write_text(
-        json.dumps(content, indent=indent, ensure_ascii=False),
-        encoding="utf-8",
-        errors="surrogatepass",
-    )
-    if "\ud800" <= max(path.read_text("utf-8", "surrogatepass"), default="") <= "\udfff":
-        return
+    path = tmp_path_factory.getbasetemp() / "parts.json"
+    path.write_text(json.dumps(content, indent=indent, ensure_ascii=False), encoding="utf-8")
     assert read(path) == content
 
 
