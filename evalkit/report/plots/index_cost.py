@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from evalkit.analysis.compare import RunComparison
+from evalkit.report.plots.labels import label_points
 from evalkit.report.plots.style import COLOURS, MARKERS, new_figure, plain
 from evalkit.stats import Row
 
@@ -48,6 +48,7 @@ def draw(comparison: RunComparison, points: Sequence[Point]) -> Figure | None:
     front = sorted((p for p in points if p.frontier), key=lambda p: p.cost)
     steps = [(math.log2(p.cost), _score(p, base)) for p in front]
     axes.plot(*zip(*steps, strict=True), color=COLOURS[-1], lw=1.4, ls="--", label="frontier")
+    lines = [((math.log2(min(p.cost for p in points)) - 1, base), (0.5, base))]
     for k, family in enumerate(dict.fromkeys(point.family for point in points)):
         group = [point for point in points if point.family == family]
         colour = COLOURS[k % 6]
@@ -58,15 +59,7 @@ def draw(comparison: RunComparison, points: Sequence[Point]) -> Figure | None:
             if result is not None:
                 low, high = max(0.0, base + result.low), min(1.0, base + result.high)
                 axes.vlines(at, low, high, color=colour, lw=1, alpha=0.7)
-    labels: Counter[tuple[int, int]] = Counter()  # names of points in one place, one below another
-    for point in points:
-        place = (math.log2(point.cost), _score(point, base))
-        near = (round(5 * place[0]), round(20 * place[1]))
-        labels[near] += 1
-        offset = (5, -9 * labels[near])
-        axes.annotate(
-            plain(point.arm), place, offset, textcoords="offset points", fontsize="x-small"
-        )
+                lines.append(((at, low), (at, high)))
     lowest = math.floor(min(math.log2(point.cost) for point in points))
     ticks = range(0, lowest - 1, -1)
     axes.set_xticks(list(ticks), [str(Fraction(2) ** tick) for tick in ticks])
@@ -74,7 +67,12 @@ def draw(comparison: RunComparison, points: Sequence[Point]) -> Figure | None:
     axes.set_xlabel("cost of a decode step relative to the full scan (products × key bits / 16)")
     axes.set_ylabel("score")
     axes.grid(True, alpha=0.6)
+    bottom, top = axes.get_ylim()
+    axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick < 1.01])
+    axes.set_ylim(bottom - 0.1 * (top - bottom), top + 0.2 * (top - bottom))  # for names
     figure.legend(loc="outside upper center", ncols=4)
+    names = [(plain(p.arm), math.log2(p.cost), _score(p, base)) for p in points]
+    label_points(figure, axes, sorted(names, key=lambda name: name[1:]), lines)
     return figure
 
 
