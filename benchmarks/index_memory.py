@@ -1,11 +1,12 @@
 """Peak memory of one selection: the installed library's indexer beside `evalkit.dsa.select`.
 
     python benchmarks/index_memory.py [--lengths 2048 8192 32768] [--heads 64] [--dim 128]
+    python benchmarks/index_memory.py --policies hisa misa fp8 ... # and `select` under these
 
 Each cell runs in a process of its own; peak memory is what the process used above an empty one that
 only loaded the libraries. The stock indexer is left out where its [query, head, key] tensor alone
 would pass --limit GiB. Both select over the same random inputs; rows differ only where two
-scores at the top-k border are equal to rounding.
+scores at the top-k border are equal to rounding. Time of a policy is beside that of `select`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+POLICIES = {
+    "hisa": {"kind": "hisa", "block": 64, "blocks": 64},
+    "misa": {"kind": "misa", "heads": 4, "block": 1024},
+    "fp8": {"kind": "precision", "keys": "fp8", "queries": "fp8"},
+}
+
 
 def measure(
     method: str, length: int, heads: int, dim: int, topk: int, keep: Path
@@ -28,6 +35,7 @@ def measure(
     from transformers import DeepseekV32Config
     from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32Indexer
 
+    from evalkit.config.selection import SELECTIONS
     from evalkit.dsa import IndexerCall, select
     from evalkit.dsa.families.registry import family_of
     from evalkit.dsa.families.sites import features_of
@@ -50,7 +58,10 @@ def measure(
             chosen = indexer(hidden, latent, rope, mask, None).long()
         else:
             call = IndexerCall(hidden, latent, rope, None, None, None, 0)
-            chosen = select(features_of(family_of("deepseek_v32"))(indexer, call), topk)
+            section = POLICIES.get(method)
+            policy = None if section is None else SELECTIONS[section["kind"]].config(**section)
+            features = features_of(family_of("deepseek_v32"))(indexer, call)
+            chosen = select(features, topk, policy=policy)
     result = {
         "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024,
         "seconds": time.perf_counter() - start,
@@ -80,6 +91,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=64)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--topk", type=int, default=2048)
+    parser.add_argument("--policies", nargs="*", choices=POLICIES, default=[])
     parser.add_argument("--limit", type=float, default=5.0, help="GiB for one stock tensor")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -100,7 +112,7 @@ def table(args: argparse.Namespace, folder: Path) -> None:
     for length in args.lengths:
         stock = args.heads * length * length * 4 / 2**30
         found = {}
-        for method in ("library", "select"):
+        for method in ("library", "select", *args.policies):
             if method == "library" and stock > args.limit:
                 continue
             command = [sys.executable, __file__, "--one", method, str(length), folder / method]
@@ -115,6 +127,9 @@ def table(args: argparse.Namespace, folder: Path) -> None:
             ratio = f"{found['library']['seconds'] / found['select']['seconds']:.1f}x"
         ours = f"{found['select']['mib']:.0f}"
         print(f"{length:>7} {library:>12} {ours:>11} {ratio:>11}  {same}", flush=True)
+        for name in args.policies:
+            times = found[name]["seconds"] / found["select"]["seconds"]
+            print(f"{name:>20} {found[name]['mib']:>11.0f} {times:>10.1f}x", flush=True)
 
 
 if __name__ == "__main__":
