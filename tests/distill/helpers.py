@@ -30,7 +30,7 @@ def schedule_of(model, retention="1/4", lag=0, **kwargs):
 def setup(model, retention="1/4", lag=0, layers=None, selection=None, **sections):
     """(schedule, students, plan) of a model."""
     schedule = schedule_of(model, retention, lag)
-    arm = {"retention": retention, "lag": lag, "selection": selection}
+    arm = {"retention": retention, "lag": lag} | ({"selection": selection} if selection else {})
     config = DistillConfig.model_validate({"model": "x", "arm": arm, **sections})
     layers = schedule.full_layers if layers is None else layers
     students = Students.of_model(indexer_sites(model), layers)
