@@ -60,7 +60,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (str(self.where), self.field, self.message) if part)
+        parts = (part for part in (str(self.where), self.field, self.message) if part)
+        return ": ".join(parts).replace("\n", "\\n")  # a key of the file may hold one: one line
 
 
 def read_lines(
