@@ -73,17 +73,19 @@ def read(path: Path, predictions: PredictionSet) -> None:
         EvalkitError: nothing that is known is there, files of several runs, or one that cannot be
             read.
     """
+    data_sets: dict[str, _DataSet] = {}
     parts: dict[str, list[tuple[int, Path, str]]] = {}
     runs: dict[str, str] = {}
     for file, name in files_of(path, "*.json", WHAT):
-        cut = _PART.fullmatch(file.stem)
-        whole = cut is None or _data_set(file.stem) is not None
-        data, part = (file.stem, -1) if whole or cut is None else (cut["data"], int(cut["part"]))
-        if _data_set(data) is None:
+        data, part, data_set = file.stem, -1, _data_set(file.stem)
+        if data_set is None and (cut := _PART.fullmatch(file.stem)):
+            data, part, data_set = cut["data"], int(cut["part"]), _data_set(cut["data"])
+        if data_set is None:
             text = "no data set of OpenCompass that is known here; left out"
             predictions.problem(SourceLocation(name), "", text)
             continue
         runs.setdefault(folder_of(name), name)
+        data_sets[data] = data_set
         parts.setdefault(data, []).append((part, file, name))
     if not parts:
         raise EvalkitError(
@@ -91,19 +93,26 @@ def read(path: Path, predictions: PredictionSet) -> None:
         )
     one_run(path, runs)
     for data, files in parts.items():
-        _read_data_set(path, data, sorted(files), predictions)
+        _check_parts(path, data, sorted(files))
+        _read_data_set(path, data_sets[data], sorted(files), predictions)
 
 
-def _read_data_set(
-    path: Path, data: str, files: list[tuple[int, Path, str]], predictions: PredictionSet
-) -> None:
-    """Read the parts of a data set, each of which begins where the one before it ended."""
+def _check_parts(path: Path, data: str, files: list[tuple[int, Path, str]]) -> None:
     if [part for part, _, _ in files] not in ([-1], list(range(len(files)))):
         names = ", ".join(name for _, _, name in files)
         raise EvalkitError(f"{path}: the parts of {data} are not all there, or too many: {names}")
+
+
+def _read_data_set(
+    path: Path,
+    data_set: _DataSet,
+    files: list[tuple[int, Path, str]],
+    predictions: PredictionSet,
+) -> None:
+    """Read the parts of a data set, each of which begins where the one before it ended."""
     start = 0
     for _, file, name in files:
-        count = _read_part(file, name, data, start, predictions)
+        count = _read_part(file, name, data_set, start, predictions)
         if not count and len(files) > 1:
             raise EvalkitError(
                 f"{path}: {name} has no usable record: where the next part begins is not known"
@@ -111,13 +120,14 @@ def _read_data_set(
         start += count
 
 
-def _read_part(file: Path, name: str, data: str, start: int, predictions: PredictionSet) -> int:
+def _read_part(
+    file: Path, name: str, data_set: _DataSet, start: int, predictions: PredictionSet
+) -> int:
     """Read one file; how many samples it is about."""
-    data_set = _data_set(data)
+    cell, one = data_set
     with json_members(file, name, predictions) as content:
-        if data_set is None or content is None:
+        if content is None:
             return 0
-        cell, one = data_set
         for key in content.keys:
             if not _NUMBER.fullmatch(key):
                 predictions.problem(content.where, key[:40], "no number of a sample; left out")
