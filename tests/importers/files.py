@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from evalkit.run.scoring import score_run
+
 
 def lines(path: Path, rows) -> Path:
     """Write JSON lines; text is written as it is."""
@@ -86,3 +88,9 @@ def helmet(i, **more):
 
 def read_jsonl(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def scores(store, arm="a"):
+    """What an imported arm scores, by sample."""
+    score_run(store)
+    return {i: row.score for i, row in store.read_scores(arm).items()}

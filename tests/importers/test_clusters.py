@@ -20,11 +20,6 @@ from tests.importers.files import lines, needle, qa, ruler, sample_log, v2
 from tests.paths import SHARED
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
 def units(store):
     """Clusters in the order of the samples, each as the first letter it occurs under."""
     letters = {}

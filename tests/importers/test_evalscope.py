@@ -4,23 +4,12 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.importers import import_predictions
-from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
 from evalkit.scorers import score
-from tests.importers.files import lines, needle, prediction, review
+from tests.importers.files import lines, needle, prediction, review, scores
 
 NEEDLE = needle(1000, 0)["needle"]
 GRID = {"context_length": 1000, "depth_percent": 50}
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
-def scores(store, arm="a"):
-    score_run(store)
-    return {i: row.score for i, row in store.read_scores(arm).items()}
 
 
 def v2(folder, *reviews, predictions=()):

@@ -10,27 +10,16 @@ from evalkit.core.files import append_jsonl
 from evalkit.core.json_fields import BadField
 from evalkit.core.records import RunRecord
 from evalkit.importers import import_predictions, kvpress
-from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
-from tests.importers.files import lines, needle, qa, ruler, sample_log, trec, v2
+from tests.importers.files import lines, needle, qa, ruler, sample_log, scores, trec, v2
 from tests.paths import SHARED
 
 QASPER, V2 = "longbench/qasper", "longbench-v2/0shot"
 DATA = SHARED / "data"
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
 def problems(report):
     return [str(problem) for problem in report.problems]
-
-
-def scores(store, arm="a"):
-    score_run(store)
-    return {i: row.score for i, row in store.read_scores(arm).items()}
 
 
 # -- LongBench v2 -------------------------------------------------------------------------------

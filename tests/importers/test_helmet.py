@@ -6,20 +6,8 @@ import pytest
 
 from evalkit.core.errors import EvalkitError
 from evalkit.importers import import_predictions
-from evalkit.run.scoring import score_run
-from evalkit.run.store import RunStore
 from evalkit.scorers import score
-from tests.importers.files import helmet
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
-def scores(store, arm="a"):
-    score_run(store)
-    return {i: row.score for i, row in store.read_scores(arm).items()}
+from tests.importers.files import helmet, scores
 
 
 def result(folder, data_set, *records, model="m", test="validation_4096"):

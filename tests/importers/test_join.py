@@ -13,17 +13,11 @@ from evalkit.importers.common import clusters
 from evalkit.importers.common.join import join
 from evalkit.importers.common.predictions import Prediction, PredictionSet, SourceLocation
 from evalkit.importers.common.questions import Question
-from evalkit.run.store import RunStore
 from tests.importers.files import lines, qa, trec
 from tests.paths import SHARED
 
 RUNS = SHARED / "data" / "longbench_predictions"
 FULL, REUSED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
 
 
 def bring(tmp_path, store, arm, rows, task="qasper", **more):

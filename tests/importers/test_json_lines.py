@@ -8,22 +8,11 @@ from evalkit.analysis.compare import compare_run
 from evalkit.core.errors import EvalkitError
 from evalkit.importers import import_predictions
 from evalkit.run.scoring import score_run
-from evalkit.run.store import RunStore
 from evalkit.scorers import score
 from tests.command import evalkit
-from tests.importers.files import lines
+from tests.importers.files import lines, scores
 
 KEY = "6ab6ea3e-f288-4f33-ba46-7f42bb75b03f"
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
-def scores(store, arm="a"):
-    score_run(store)
-    return {i: row.score for i, row in store.read_scores(arm).items()}
 
 
 def record(i, said, gold="red fox", **more):

@@ -22,11 +22,6 @@ RUNS = SHARED / "data" / "longbench_predictions"
 FULL, REUSED = "llama3-8b-instruct", "llama3-8b-instruct_S21-22-23-24"
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
 def run_of(tmp_path, name, **tasks):
     for task, rows in tasks.items():
         lines(tmp_path / name / f"{task}.jsonl", rows)

@@ -14,11 +14,6 @@ DATE, LATER = "2026-01-01T00-00-00.1", "2026-02-01T00-00-00.1"
 DOC = {"answers": ["x"], "length": 1}
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
 def refused(format_, path, store, says):
     with pytest.raises(EvalkitError, match=says):
         import_predictions(format_, path, "a", store)

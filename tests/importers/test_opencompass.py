@@ -7,18 +7,8 @@ import pytest
 from evalkit.core.errors import EvalkitError
 from evalkit.importers import import_predictions
 from evalkit.importers.common import clusters
-from evalkit.run.scoring import score_run
 from evalkit.run.store import RunStore
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "run")
-
-
-def scores(store, arm="a"):
-    score_run(store)
-    return {i: row.score for i, row in store.read_scores(arm).items()}
+from tests.importers.files import scores
 
 
 def said(i, text=None, gold=None):
@@ -94,6 +84,19 @@ def test_longbench_v2_by_number_or_by_the_pinned_id(tmp_path, store, monkeypatch
     import_predictions("opencompass", tmp_path / "m", "a", pinned)
     assert list(pinned.read_items()) == ["longbench-v2/0shot/x7", "longbench-v2/0shot/1"]
     assert pinned.read_items()["longbench-v2/0shot/x7"].meta == {"_id": "x7", "length": "short"}
+
+
+def test_a_key_with_a_line_break_is_told_in_one_line(tmp_path, store):
+    folder = tmp_path / "llama"
+    compass(folder / "LongBench_qasper.json", said(0))
+    data = json.loads((folder / "LongBench_qasper.json").read_text())
+    (folder / "LongBench_qasper.json").write_text(json.dumps(data | {"x\ny": said(3)}))
+    (problem,) = import_predictions("opencompass", folder, "a", store).problems
+    assert str(problem) == r"LongBench_qasper.json: x\ny: no number of a sample; left out"
+    (folder / "LongBench_qasper.json").write_text(json.dumps({"x\ny": said(3)}))
+    with pytest.raises(EvalkitError) as error:
+        import_predictions("opencompass", folder, "b", RunStore(tmp_path / "b"))
+    assert "\n" not in str(error.value)
 
 
 def test_broken_files(tmp_path, store):
