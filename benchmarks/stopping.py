@@ -7,7 +7,8 @@ every sample. "false" is the share of runs with a wrong verdict at any look: at 
 verdicts are wrong, elsewhere one. "stopped at" is the mean number of samples when decided (the
 whole benchmark where it is not). The second table is about the average of several tasks, each
 stopped at the look of 32 that decides it, and judged by `evalkit.stats.compare` as in a run; "bias"
-is that of the average's estimate. Prints Markdown (docs/statistics.md).
+is that of the average's estimate. In both the looks have the share of the chance of error that a
+run gives them. Prints Markdown (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ MACRO_CASES = (  # sizes, margin of the tasks, of the average, churn, loss of ev
     ((200, 200, 200), 0.05, 0.05, 0.02, (0.3, 0.2, 0.4)),
 )
 LOOK = 32
+LOOKING = looking_confidence(0.95)
 
 
 def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> str:
@@ -74,8 +76,7 @@ def macro_run(rng: np.random.Generator, case: tuple, estimates: list[float]) -> 
     for k, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
         u = rng.random(size)
         d = np.where(u < churn, 1.0, np.where(u > 1 - churn - loss, -1.0, 0.0))
-        looking = looking_confidence(0.95)
-        _, at = sequential_decision(d, task_margin, size, "tasks", confidence=looking)
+        _, at = sequential_decision(d, task_margin, size, "tasks", confidence=LOOKING)
         n = size if at is None else min(size, -(-at // LOOK) * LOOK)
         order[f"t{k}"] = [f"t{k}/{i}" for i in range(size)]
         drawn += order[f"t{k}"][:n]
@@ -125,8 +126,8 @@ def main() -> None:
             false, decided, spent = 0, 0, 0.0
             for _ in range(args.runs):
                 x = (draw(rng, args.size, share, delta, question) + 1) / 2
-                no_worse = float(first_refuted(x, null, population, 0.95)[0])
-                worse = float(first_refuted(1 - x, 1 - null, population, 0.95)[0])
+                no_worse = float(first_refuted(x, null, population, LOOKING)[0])
+                worse = float(first_refuted(1 - x, 1 - null, population, LOOKING)[0])
                 first = min(no_worse, worse)
                 decided += first < args.size
                 spent += min(first + 1, args.size)

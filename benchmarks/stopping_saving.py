@@ -16,12 +16,15 @@ from pathlib import Path
 
 from evalkit.run.sequential_stopping import LOOK
 from evalkit.run.store import RunStore
-from evalkit.stats import QUESTIONS, sampling_order, sequential_decision
+from evalkit.stats import QUESTIONS, looking_confidence, sampling_order, sequential_decision
 
 
 def drawn(differences: list[float], clusters: list[str], margin: float, question: str) -> int:
     """Samples until the look at which the question is decided, or all of them."""
-    _, at = sequential_decision(differences, margin, len(differences), question, clusters=clusters)
+    looking = looking_confidence(0.95)
+    _, at = sequential_decision(
+        differences, margin, len(differences), question, clusters=clusters, confidence=looking
+    )
     return len(differences) if at is None else min(len(differences), math.ceil(at / LOOK) * LOOK)
 
 
