@@ -1,0 +1,156 @@
+"""The shipped small model (DeepSeek-V3.2) on vLLM under the plugin, beside transformers.
+
+Both compute in float32, and vLLM's index keys are not rounded (`plain_mla`), so that answers and
+selections are those of `apply_schedule`, arm by arm. vLLM packs the requests into one batch, where
+some decode while others are in their prefill.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from evalkit.dsa import ReuseSchedule, apply_schedule, index_features, index_scores
+from tests.paths import ROOT, TINY_MODEL
+from tests.vllm_engine import small_model
+from tests.vllm_engine.start import ENVIRONMENT
+
+pytestmark = pytest.mark.vllm
+
+LAYERS, TOPK, VOCABULARY = 24, 32, 624
+LENGTHS = (150, 421, 700)  # beyond top-k, so that selections matter; 700 comes in pieces
+CHUNK = 256
+ARMS = [ReuseSchedule.uniform(LAYERS, *arm) for arm in (("1", 0), ("1/4", 0), ("1/8", 0))]
+ARMS += [ReuseSchedule.uniform(LAYERS, *arm) for arm in (("1", 1), ("1/4", 1), ("1/2", 2))]
+ARMS += [ReuseSchedule.uniform(LAYERS, "1/4", 1, lag_phase="all")]
+TIED = 2e-3  # of scores of some units: where no head fires, keys are equal, and either may be taken
+
+
+def prompts():
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randint(3, VOCABULARY, (n,), generator=generator).tolist() for n in LENGTHS]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    pytest.importorskip("vllm", reason="vLLM is not installed here: make engines && make test-vllm")
+    return small_model.save(tmp_path_factory.mktemp("small") / "model")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    import transformers as tf
+
+    return tf.DeepseekV32ForCausalLM.from_pretrained(TINY_MODEL, dtype=torch.float32).eval()
+
+
+def served(checkpoint, folder, schedule, chunk):
+    """What vLLM answered, selected and read."""
+    (folder / "prompts.json").write_text(json.dumps(prompts()))
+    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
+    if schedule is not None:
+        environment["EVALKIT_SCHEDULE"] = str(schedule)
+    paths = [str(checkpoint), str(folder / "prompts.json"), str(folder / "seen.pt"), str(chunk)]
+    command = [sys.executable, "-m", "tests.vllm_engine.small_model", *paths]
+    done = subprocess.run(
+        command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(folder / "seen.pt", weights_only=True)
+
+
+def computed(model, schedule):
+    """What transformers answers, and each text's index scores [tokens, tokens] by full layer."""
+    answers, scores = [], []
+    for ids in prompts():
+        kept = {}
+
+        def observe(ordinal, call, selection, kept=kept):
+            if selection is not None and ordinal not in kept:  # the prompt, not what decodes
+                indexer = model.model.layers[ordinal].self_attn.indexer
+                kept[ordinal] = index_scores(index_features(model, indexer, call))[0]
+
+        tokens, cache, step = [], None, torch.tensor([ids])
+        with torch.no_grad(), apply_schedule(model, schedule, observe=observe):
+            for _ in range(small_model.TOKENS):
+                out = model(step, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                cache = out.past_key_values
+                tokens.append(int(out.logits[0, -1].argmax()))
+                step = torch.tensor([[tokens[-1]]])
+        answers.append(tokens)
+        scores.append(kept)
+    return answers, scores
+
+
+def by_text(forwards, layer):
+    """Selections of vLLM's batches [tokens, top-k], put together by text.
+
+    Requests come in their order, a piece each; a piece ends where the text or the batch does.
+    """
+    whole = [n + small_model.TOKENS - 1 for n in LENGTHS]  # the last token is not read
+    parts = [[] for _ in whole]
+    for forward in forwards:
+        rows, at = forward["selected"][layer], 0
+        for text, total in enumerate(whole):
+            read = sum(map(len, parts[text]))
+            if read < total and at < len(rows):
+                wanted = 1 if at < forward["decode"] else LENGTHS[text] - read
+                parts[text].append(rows[at : at + wanted])
+                at += len(parts[text][-1])
+        assert at == len(rows)
+    return [torch.cat(part) for part in parts]
+
+
+def shortfall(scores, selection):
+    """How far the worst selected key scores below the last of the best; all keys where few are."""
+    chosen = selection[: len(scores)].long()
+    seen = torch.arange(1, len(scores) + 1)
+    assert torch.equal((chosen >= 0).sum(-1), seen.clamp(max=TOPK))
+    assert all(len(set(row) - {-1}) == min(n, TOPK) for n, row in enumerate(chosen.tolist(), 1))
+    worst = scores.gather(1, chosen.clamp(min=0)).masked_fill(chosen < 0, math.inf).amin(-1)
+    last = scores.topk(TOPK, dim=-1).values.masked_fill(seen.unsqueeze(1) < TOPK, math.inf).amin(-1)
+    return float((last - worst)[TOPK:].amax())
+
+
+@pytest.mark.parametrize("schedule", ARMS, ids=str)
+def test_answers_and_selections_are_those_of_transformers(
+    checkpoint, reference, tmp_path, schedule
+):
+    answers, scores = computed(reference, schedule)
+    seen = served(checkpoint, tmp_path, schedule, CHUNK)
+    assert seen["answers"] == answers
+    forwards = seen["forwards"]
+    assert any(0 < f["decode"] < len(f["read"][0]) for f in forwards)  # decode beside prefill
+    for layer in schedule.full_layers:
+        for ours, theirs in zip(scores, by_text(forwards, layer), strict=True):
+            assert shortfall(ours[layer], theirs) < TIED
+    for forward in forwards:
+        check_reads(schedule, forward)
+
+
+def check_reads(schedule, forward):
+    """Shared layers select nothing; every layer reads its sources' rows of the same forward."""
+    chosen, read = forward["selected"], forward["read"]
+    assert set(chosen) == set(schedule.full_layers)
+    assert len(read) == LAYERS
+    decodes = (torch.arange(len(read[0])) < forward["decode"]).unsqueeze(-1)
+    for layer, (decode, prefill) in enumerate(
+        zip(schedule.sources("decode"), schedule.sources("prefill"), strict=True)
+    ):
+        assert torch.equal(read[layer], torch.where(decodes, chosen[decode], chosen[prefill]))
+
+
+def test_without_a_schedule_the_plugin_changes_nothing(checkpoint, tmp_path):
+    for name in ("without", "full"):
+        (tmp_path / name).mkdir()
+    plain = served(checkpoint, tmp_path / "without", None, CHUNK)
+    full = served(checkpoint, tmp_path / "full", ARMS[0], CHUNK)
+    assert full["answers"] == plain["answers"]
+    for one, two in zip(full["forwards"], plain["forwards"], strict=True):
+        assert all(torch.equal(one["selected"][k], two["selected"][k]) for k in range(LAYERS))
