@@ -100,7 +100,7 @@ def select(op: Any, hidden: Tensor, q: Tensor, k: Tensor | None, weights: Tensor
 
 
 def batches(metadata: Any) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Rows of a forward; per row its block table [rows, blocks] and how many keys it sees [rows]."""
+    """Rows of a forward; block table [rows, blocks] and number of visible keys [rows]."""
     decode, prefill = metadata.decode, metadata.prefill
     if decode is not None:
         lengths = decode.seq_lens.reshape(-1)[: metadata.num_decode_tokens]
