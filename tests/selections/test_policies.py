@@ -11,7 +11,8 @@ from evalkit.dsa import IndexFeatures, select
 from evalkit.selections.full import Full
 from evalkit.selections.hisa import Hisa
 from evalkit.selections.misa import Misa
-from evalkit.selections.precision import Precision, fp4, fp8, rotated
+from evalkit.selections.precision import Precision
+from evalkit.selections.rounding import Rounding, fp4, fp8, rotated
 from evalkit.selections.temporal import Temporal
 from tests.selections import reference
 from tests.selections.reference import lists, random_features
@@ -26,6 +27,12 @@ CUTS = {
     "fp8": Precision(keys="fp8", queries="fp8"),
     "fp4 keys": Precision(keys="fp4"),
     "fp8, scales as they are": Precision(keys="fp8", queries="fp8", scales="fp32", rotate=False),
+    "hisa, fp8": Hisa(block=4, blocks=3, keys="fp8", queries="fp8"),
+    "hisa, fp4 keys": Hisa(block=4, blocks=4, keys="fp4", rotate=False),
+    "misa, fp4 keys": Misa(heads=2, block=8, keys="fp4"),
+    "misa, two stages, fp8": Misa(
+        heads=1, block=8, candidates=12, keys="fp8", queries="fp8", scales="fp32"
+    ),
 }
 SAME = {
     "full": Full(),
@@ -35,22 +42,40 @@ SAME = {
     "unrounded": Precision(),
     "every step": Temporal(every=1),
 }
+EIGHT = {"keys": "fp8", "queries": "fp8"}
+FOUR = {"keys": "fp4", "scales": "fp32", "rotate": False}
+UNROUNDED = {"keys": "unrounded", "queries": "unrounded", "scales": "fp32", "rotate": False}
+ALONE = [
+    (Hisa(block=4, blocks=3, **UNROUNDED), Hisa(block=4, blocks=3)),
+    (Misa(heads=2, block=8, **UNROUNDED), Misa(heads=2, block=8)),
+    (Temporal(every=4, **UNROUNDED), Temporal(every=4)),
+    (Hisa(block=4, blocks=12, **EIGHT), Precision(**EIGHT)),
+    (Hisa(block=4, blocks=12, **FOUR), Precision(**FOUR)),
+    (Misa(heads=4, block=8, **EIGHT), Precision(**EIGHT)),
+    (Misa(heads=1, block=8, candidates=LENGTH, **FOUR), Precision(**FOUR)),
+    (Temporal(every=1, **EIGHT), Precision(**EIGHT)),
+]
 
 
 def by_loop(policy, features, row, topk):
     """The reference's selection of a row, and the products it took."""
     query, weight, keys = lists(features, row)
-    options = policy.model_dump(exclude={"kind"})
+    options = policy.model_dump(exclude={"kind", *Rounding.model_fields})
+    powers = policy.scales == "ue8m0"
+
+    def as_key(vector):
+        return reference.rounded(vector, policy.keys, powers=powers)
+
+    if (policy.keys, policy.queries) != ("unrounded", "unrounded"):
+        turn = rotated if policy.rotate else (lambda x: x)
+        query = turn(features.query[0, row]).tolist()
+        query = [reference.rounded(q, policy.queries, powers=powers) for q in query]
+        keys = [as_key(k) for k in turn(features.key[0, : len(keys)]).tolist()]
     if isinstance(policy, Hisa):
+        options["as_key"] = as_key
         return reference.hisa(query, weight, keys, features.scale, topk, **options)
     if isinstance(policy, Misa):
         return reference.misa(query, weight, keys, features.scale, topk, **options)
-    turn = rotated if policy.rotate else (lambda x: x)
-    powers = policy.scales == "ue8m0"
-    query = turn(features.query[0, row]).tolist()
-    keys = turn(features.key[0, : len(keys)]).tolist()
-    query = [reference.rounded(q, policy.queries, powers=powers) for q in query]
-    keys = [reference.rounded(k, policy.keys, powers=powers) for k in keys]
     return reference.full(query, weight, keys, features.scale, topk)
 
 
@@ -76,6 +101,16 @@ def test_what_cuts_nothing_selects_bit_for_bit_as_the_indexer(name):
         whole = select(features, TOPK, chunk_elements=chunk)
         assert torch.equal(select(features, TOPK, policy=SAME[name], chunk_elements=chunk), whole)
     assert SAME[name].products(LENGTH, 4) == 4 * LENGTH
+
+
+@pytest.mark.parametrize(("both", "alone"), ALONE, ids=lambda policy: policy.text)
+def test_two_in_one_layer_are_either_alone_where_the_other_does_nothing(both, alone):
+    features = random_features(LENGTH)
+    for chunk in (1, 10**6):
+        wanted = select(features, TOPK, policy=alone, chunk_elements=chunk)
+        assert torch.equal(select(features, TOPK, policy=both, chunk_elements=chunk), wanted)
+    assert both.key_bits == alone.key_bits
+    assert both.products(LENGTH, 4) == alone.products(LENGTH, 4)
 
 
 @pytest.mark.parametrize("name", CUTS)
