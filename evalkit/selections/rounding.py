@@ -76,12 +76,11 @@ class Rounding(Selection):
         return BITS[self.keys]
 
     @model_serializer(mode="wrap")
-    def _where_it_rounds(self, whole: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Without these settings where they do nothing: a record names what was done."""
+    def _behind_its_kind(self, whole: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """These settings last, and only where they do anything: a record names what was done."""
         data: dict[str, object] = whole(self)
-        if self._rounds:
-            return data
-        return {name: value for name, value in data.items() if name not in Rounding.model_fields}
+        settings = {name: data.pop(name) for name in Rounding.model_fields if name in data}
+        return {**data, **settings} if self._rounds else data
 
 
 def rotated(x: Tensor) -> Tensor:
