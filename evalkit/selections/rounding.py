@@ -139,4 +139,3 @@ def _blocks(x: Tensor, block: int) -> tuple[Tensor, int]:
     filled = torch.nn.functional.pad(x, (0, -channels % block))
     count = filled.shape[-1] // block
     return filled.reshape(*x.shape[:-1], count, block), channels
-

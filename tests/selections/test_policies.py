@@ -127,34 +127,37 @@ def test_chunks_and_rows_do_not_change_a_selection(name):
     assert torch.equal(first, whole[:, :30])
 
 
+@pytest.mark.parametrize("ratio", [1, 2])
 @pytest.mark.parametrize("name", CUTS)
-def test_padding_and_batches_do_not_change_a_selection(name):
-    policy, features, pad = CUTS[name], random_features(LENGTH), 6
+def test_padding_and_batches_do_not_change_a_selection(name, ratio):
+    policy, length, pad = CUTS[name], LENGTH * ratio, 6 * ratio
+    features = random_features(length, ratio=ratio)
     alone = select(features, TOPK, policy=policy)
 
-    def behind(part):
-        return torch.cat([torch.randn(1, pad, *part.shape[2:]), part], dim=1)
+    def behind(part, count=pad):
+        return torch.cat([torch.randn(1, count, *part.shape[2:]), part], dim=1)
 
-    other = random_features(LENGTH + pad, seed=1)
-    valid = torch.ones(2, LENGTH + pad, dtype=torch.bool)
-    valid[0, :pad] = False
+    other = random_features(length + pad, seed=1, ratio=ratio)
+    valid = torch.ones(2, LENGTH + 6, dtype=torch.bool)
+    valid[0, :6] = False
     both = IndexFeatures(
         torch.cat([behind(features.query), other.query]),
-        torch.cat([behind(features.key), other.key]),
+        torch.cat([behind(features.key, 6), other.key]),
         torch.cat([behind(features.weight), other.weight]),
         features.scale,
-        torch.arange(LENGTH + pad),
+        torch.arange(length + pad),
+        ratio=ratio,
         key_valid=valid,
     )
     together = select(both, TOPK, policy=policy)
     padded = together[0, pad:]
-    assert torch.equal(torch.where(padded >= 0, padded - pad, -1), alone[0])
+    assert torch.equal(torch.where(padded >= 0, padded - 6, -1), alone[0])
     assert torch.equal(together[1:], select(other, TOPK, policy=policy))
     assert (together[0, :pad] == -1).all()
-    one_by_one = torch.stack([torch.arange(pad, LENGTH), torch.arange(LENGTH - pad)])
+    one_by_one = torch.stack([torch.arange(pad, length), torch.arange(length - pad)])
     rows = select(both, TOPK, one_by_one, policy=policy)
-    assert torch.equal(rows[0], together[0, pad:LENGTH])
-    assert torch.equal(rows[1], together[1, : LENGTH - pad])
+    assert torch.equal(rows[0], together[0, pad:length])
+    assert torch.equal(rows[1], together[1, : length - pad])
 
 
 def test_equal_blocks_and_heads_are_taken_in_order():
