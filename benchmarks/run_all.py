@@ -125,18 +125,26 @@ ALL = (
         optional=(("official_python", "--official-python"),),
     ),
     Benchmark(
+        "shared_prefill",
+        (Goal("baseline and k = 1, 2, 3, in times of one arm", "one arm", "arms", most=1.6,
+              size="prompts of 8k"),),
+        "--length 2048 --answer 8 --layers 4",
+    ),
+    Benchmark(
+        "ruler_speed",
+        (Goal("RULER made, slowest task, times as fast", "official scripts", "least", least=10,
+              size="131,072 tokens"),),
+        "--length 16384 --samples 2 --own-samples 20",
+        folders=(("ruler", "--official"), ("tokenizer", "--tokenizer")),
+        optional=(("official_python", "--official-python"),),
+    ),
+    Benchmark(
         "decoding_speed",
         (
             Goal("one arm on the demo, tokens a second", "generate", "demo", least=1.3),
             Goal("answers of 8 to 128 tokens, likewise", "generate", "long", least=1.3),
         ),
         "--prompts 6 --rounds 1 --longest 64",
-    ),
-    Benchmark(
-        "shared_prefill",
-        (Goal("baseline and k = 1, 2, 3, in times of one arm", "one arm", "arms", most=1.6,
-              size="prompts of 8k"),),
-        "--length 2048 --answer 8 --layers 4",
     ),
     Benchmark(
         "sweep_speed",
@@ -152,14 +160,6 @@ ALL = (
             Goal("its memory per doubling", "half the length", "doubling", most=2),
         ),
         "--models v32 --lengths 1024 4096",
-    ),
-    Benchmark(
-        "ruler_speed",
-        (Goal("RULER made, slowest task, times as fast", "official scripts", "least", least=10,
-              size="131,072 tokens"),),
-        "--length 16384 --samples 2 --own-samples 20",
-        folders=(("ruler", "--official"), ("tokenizer", "--tokenizer")),
-        optional=(("official_python", "--official-python"),),
     ),
     Benchmark(
         "attention",
@@ -181,7 +181,8 @@ def rows(benchmark: Benchmark, args: argparse.Namespace) -> Iterator[tuple[Goal,
     if lacking:
         yield from ((goal, "–", f"skipped: no {lacking}") for goal in benchmark.goals)
         return
-    one = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+    path = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
+    one = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **one}
     )
