@@ -74,8 +74,9 @@ def _listed(path: Path) -> ListedRun:
     try:
         run = store.read_run()
         stopped = run.until_decided is not None and run.until_decided.finished
-        rows = [row for name in run.names for row in store.read_samples(name).values()]
-        answered = sum(not row.failed for row in rows)
+        rows = {(name, i): r for name in run.names for i, r in store.read_samples(name).items()}
+        taken = run.taken_out(i for _, i in rows)
+        answered = sum(not row.failed and i not in taken for (_, i), row in rows.items())
         return ListedRun(
             path,
             when,
