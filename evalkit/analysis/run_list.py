@@ -28,6 +28,8 @@ class ListedRun:
         models: of its arms, without folders; ``imported`` for arms that came from elsewhere.
         arms: names.
         verdicts: of the last comparison, by arm but the baseline and its repeat; on the average.
+            Arms that were taken out since have none.
+        compared: whether there was a comparison.
         answered: answers without failures, over all arms.
         planned: answers that there should be.
         fault: why it cannot be read; empty for a sound one.
@@ -38,6 +40,7 @@ class ListedRun:
     models: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
+    compared: bool = False
     answered: int = 0
     planned: int = 0
     fault: str = ""
@@ -82,7 +85,8 @@ def _listed(path: Path) -> ListedRun:
             when,
             models=_models(run),
             arms=tuple(run.names),
-            verdicts=_verdicts(path),
+            verdicts=tuple((arm, said) for arm, said in _verdicts(path) if arm in run.names),
+            compared=(path / "compare.json").is_file(),
             answered=answered,
             planned=answered if stopped else run.planned * len(run.arms),
         )

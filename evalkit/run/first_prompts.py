@@ -120,7 +120,8 @@ def _windows(todo: RunPlan, needs: Mapping[str, Sequence[Need]]) -> list[Window]
         positions = kind.positions(todo.config.engine, model)
         if positions is not None:
             arm = next(name for name, its in todo.models.items() if its == model)
-            windows.append(Window(f"model {Path(model).name} of arm {arm}", positions, of_model))
+            name = f"the checkpoint of arm {arm} ({Path(model).name})"
+            windows.append(Window(name, positions, of_model))
     return windows
 
 

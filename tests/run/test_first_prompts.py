@@ -70,7 +70,7 @@ def test_a_length_beyond_the_positions_is_refused_with_one_that_fits(write, tmp_
     out = tmp_path / "run"
     assert evalkit("run", write(graphs(1024, 1040, 2000)), "--out", out) == 2
     said = refusal(capsys)
-    assert "too long for the 1024 positions of model checkpoint0 of arm baseline" in said
+    assert "too long for the 1024 positions of the checkpoint of arm baseline (checkpoint0)" in said
     for length in (1040, 2000):
         tokens = said.partition(f"graphwalk_parents@{length} (")[2].partition(" + 4 tokens)")[0]
         assert 1024 - 4 < int(tokens) <= length - 4
@@ -109,7 +109,7 @@ def test_of_several_checkpoints_the_smallest_window_is_named(write, tmp_path, ca
     arms = f'{ARMS}[[arms]]\nname = "other"\nmodel = "{small}"\n'
     assert evalkit("run", write(graphs(500, 1000, 2000), arms=arms), "--out", tmp_path / "r") == 2
     said = refusal(capsys)
-    assert "the 512 positions of model small of arm other" in said
+    assert "the 512 positions of the checkpoint of arm other (small)" in said
     assert [said.count(f"graphwalk_parents@{n} (") for n in (500, 1000, 2000)] == [0, 1, 1]
     assert "1024" not in said
     assert said.endswith("what fits: lengths up to 512\n")
