@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from evalkit.analysis.benchmark_summaries import summaries
-from evalkit.analysis.left_out import borne_out
+from evalkit.analysis.left_out import borne_out, left_out, taken_notes
 from evalkit.analysis.options import comparison_options
 from evalkit.analysis.overlap_record import OverlapRecord, read_overlap
 from evalkit.analysis.pairing import paired, unclustered_notes, unpaired_notes
@@ -86,6 +86,7 @@ class RunComparison:
         until_decided: how `evalkit run --until-decided` drew the samples, or None.
         remarks: what must be known of the scores, one line each.
         excluded: samples left out by hand.
+        taken: (compared, answered) samples of the tasks that some were taken out of.
         perplexity: of the cells whose texts are read.
     """
 
@@ -106,7 +107,13 @@ class RunComparison:
     until_decided: StoppingRecord | None = None
     remarks: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    taken: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     perplexity: tuple[PerplexityRow, ...] = ()
+
+    @property
+    def left_out(self) -> str:
+        """For the titles of tables: which samples are not compared."""
+        return left_out(self.excluded, self.taken)
 
 
 def compare_run(
@@ -128,9 +135,10 @@ def compare_run(
     every = store.read_items()
     if not every:
         raise EvalkitError(f"{store.path}: nothing was generated yet")
-    excluded = _excluded(run, settings, every)
-    whole = current_scores(store, exclude=())
-    current = {name: arm.without(excluded) for name, arm in whole.items()}
+    taken = run.taken_out(every)
+    excluded = tuple(i for i in _excluded(run, settings, every) if i not in taken)
+    whole = current_scores(store, whole=True)
+    current = {name: arm.without({*excluded, *taken}) for name, arm in whole.items()}
     answers = {name: arm.answers for name, arm in current.items()}
     _check_prompts(store, answers, baseline)
     read = read_cells(run, every)
@@ -157,12 +165,13 @@ def compare_run(
         options=options,
         scored=scored,
         whole=with_all,
-        summaries=_titled(summaries(first, items, part), excluded),
+        summaries=_titled(summaries(first, items, part), left_out(excluded, run.reduced)),
         overlap=read_overlap(store.path),
         parity=tuple(parity_lines(run.arms, paired(scored, baseline) if scored else {}, options)),
         until_decided=run.until_decided,
         remarks=_remarks(run, current, scored, items, baseline),
         excluded=excluded,
+        taken=run.reduced,
         perplexity=perplexities(
             answers, every, baseline, repeat=options.repeat, confidence=settings.confidence
         ),
@@ -179,6 +188,7 @@ def _remarks(
     """Lines about scores, and about samples that no other arm or nothing pairs."""
     unpaired = unpaired_notes(scored, baseline) if scored else ()
     notes = (*score_notes(current), *unpaired, *unclustered_notes(run.arms, items))
+    notes = (*taken_notes(run.reduced), *notes)
     grown = [
         f"{task.name} ({', then '.join(map(str, (*task.looks, task.samples)))})"
         for task in run.tasks
@@ -209,11 +219,10 @@ def _excluded(
     return excluded
 
 
-def _titled(every: Iterable[Summary], excluded: Sequence[str]) -> tuple[Summary, ...]:
-    """Summaries whose titles say what was left out by hand."""
+def _titled(every: Iterable[Summary], behind: str) -> tuple[Summary, ...]:
+    """Summaries whose titles say what was left out."""
     return tuple(
-        replace(s, grid=replace(s.grid, title=joined((s.grid.title, left_out(excluded)), "")))
-        for s in every
+        replace(s, grid=replace(s.grid, title=joined((s.grid.title, behind), ""))) for s in every
     )
 
 
@@ -321,14 +330,6 @@ def _failures(answers: Mapping[str, Mapping[str, SampleRow]]) -> dict[str, str]:
     return {name: counts.most_common(1)[0][0] for name, counts in reasons.items() if counts}
 
 
-def left_out(excluded: Sequence[str]) -> str:
-    """For the title of a table: how many samples were left out by hand, and which."""
-    if not excluded:
-        return ""
-    more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
-    return f", without {len(excluded)} left out by hand ({', '.join(excluded[:3])}{more})"
-
-
 def methods(comparison: RunComparison) -> tuple[str, ...]:
     """Methods that made the intervals, in order of first use."""
     used = (row.result.method for row in comparison.result.rows if row.result is not None)
@@ -379,5 +380,6 @@ def write_json(store: RunStore, comparison: RunComparison) -> None:
         summaries={summary.name: summary.data for summary in comparison.summaries},
         rows=comparison_rows(comparison),
         perplexity=tuple(row.json() for row in comparison.perplexity),
+        taken_out=comparison.taken,
     )
     write_object(store.path / "compare.json", record.json())

@@ -1,4 +1,4 @@
-"""Samples left out by hand: a verdict has to hold with them too.
+"""Samples left out by hand, or taken out of the run once answered: a verdict holds with them too.
 
 Whoever may choose samples after looking can leave out those that the arm lost. A claim that is made
 only if it holds on all samples as well is wrong no more often than one about all of them.
@@ -6,6 +6,7 @@ only if it holds on all samples as well is wrong no more often than one about al
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from evalkit.stats import Comparison, Row, Verdict
@@ -48,3 +49,43 @@ def _weaker(one: Verdict, other: Verdict) -> Verdict:
     if one is other or (one is Verdict.NO_WORSE and other is Verdict.BETTER):
         return one
     return Verdict.NO_WORSE if one.acceptable and other.acceptable else Verdict.WITHHELD
+
+
+def left_out(excluded: Sequence[str], taken: Mapping[str, tuple[int, int]]) -> str:
+    """For the title of a table: how many samples were left out, and which.
+
+    Args:
+        excluded: samples left out by hand.
+        taken: (compared, answered) samples of the tasks that some were taken out of.
+    """
+    parts = []
+    if excluded:
+        parts.append(f", without {len(excluded)} left out by hand ({_first(excluded)})")
+    parts += [
+        f", {compared} of {answered} answered samples of {_first(tasks)}"
+        for (compared, answered), tasks in _alike(taken).items()
+    ]
+    return "".join(parts)
+
+
+def taken_notes(taken: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Lines below a table: the tasks that samples were taken out of once they were answered."""
+    return [
+        f"{', '.join(tasks)}: {compared} of {answered} answered samples are compared: samples were"
+        " taken out after they were answered, and a verdict has to hold with them too"
+        for (compared, answered), tasks in _alike(taken).items()
+    ]
+
+
+def _alike(taken: Mapping[str, tuple[int, int]]) -> dict[tuple[int, int], list[str]]:
+    """Tasks by their counts."""
+    by_counts: dict[tuple[int, int], list[str]] = {}
+    for task, counts in taken.items():
+        by_counts.setdefault(counts, []).append(task)
+    return by_counts
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"

@@ -28,6 +28,8 @@ class ListedRun:
         models: of its arms, without folders; ``imported`` for arms that came from elsewhere.
         arms: names.
         verdicts: of the last comparison, by arm but the baseline and its repeat; on the average.
+            Arms that were taken out since have none.
+        compared: whether there was a comparison.
         answered: answers without failures, over all arms.
         planned: answers that there should be.
         fault: why it cannot be read; empty for a sound one.
@@ -38,6 +40,7 @@ class ListedRun:
     models: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
+    compared: bool = False
     answered: int = 0
     planned: int = 0
     fault: str = ""
@@ -74,14 +77,16 @@ def _listed(path: Path) -> ListedRun:
     try:
         run = store.read_run()
         stopped = run.until_decided is not None and run.until_decided.finished
-        rows = [row for name in run.names for row in store.read_samples(name).values()]
-        answered = sum(not row.failed for row in rows)
+        rows = {(name, i): r for name in run.names for i, r in store.read_samples(name).items()}
+        taken = run.taken_out(i for _, i in rows)
+        answered = sum(not row.failed and i not in taken for (_, i), row in rows.items())
         return ListedRun(
             path,
             when,
             models=_models(run),
             arms=tuple(run.names),
-            verdicts=_verdicts(path),
+            verdicts=tuple((arm, said) for arm, said in _verdicts(path) if arm in run.names),
+            compared=(path / "compare.json").is_file(),
             answered=answered,
             planned=answered if stopped else run.planned * len(run.arms),
         )

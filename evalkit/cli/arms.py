@@ -29,7 +29,8 @@ def list_(directory: RunDir) -> None:
     run = store.read_run()
     rows = []
     for arm in run.arms:
-        answers = store.read_samples(arm.name).values()
+        every = store.read_samples(arm.name)
+        answers = [every[i] for i in every.keys() - run.taken_out(every)]
         failed = sum(row.failed for row in answers)
         rows.append((arm.name, _origin(arm), f"{len(answers)} of {run.planned}", str(failed)))
     grid = Grid(str(store.path), ("arm", "from", "answers", "failed"), tuple(rows), (2, 3))

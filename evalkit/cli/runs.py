@@ -35,12 +35,13 @@ def _row(run: ListedRun, folder: Path) -> tuple[str, ...]:
     when = f"{run.when:%Y-%m-%d %H:%M}"
     if run.fault:
         return (name, when, "", "", "", run.fault)
+    none = "none" if run.compared else "not compared yet"
     counts = f"{run.answered:,} of {run.planned:,}"
     return (
         name,
         when,
         ", ".join(run.models),
         str(len(run.arms)),
-        "; ".join(f"{arm}: {verdict}" for arm, verdict in run.verdicts) or "not compared yet",
+        "; ".join(f"{arm}: {verdict}" for arm, verdict in run.verdicts) or none,
         "finished" if run.finished else f"unfinished, {counts}",
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from evalkit.core.command_line import command_group
+from evalkit.core.command_line import CommandGroup, command_group
 from evalkit.core.console import echo
 
 
-class _ShowByDefault(TyperGroup):
+class _ShowByDefault(CommandGroup):
     """`evalkit schedule MODEL` means `evalkit schedule show MODEL`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer's Context is private

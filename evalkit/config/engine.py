@@ -31,6 +31,8 @@ class EngineKind(Kind[C]):
         likelihoods: whether it gives the log-probabilities of a text (`Sample.scored_from`).
         repeatable: whether the same checkpoint gives a prompt the same answer under the same
             settings, but for rounding: such answers may be kept (`evalkit run --cache`).
+        positions: of a checkpoint: tokens of a prompt and its answer that it answers at most, where
+            that is known before it is loaded; a longer one is an error of its answer.
         check_arms: raises ValueError for arms that do not go with the section.
     """
 
@@ -43,6 +45,7 @@ class EngineKind(Kind[C]):
     selects: bool = False
     likelihoods: bool = False
     repeatable: Callable[[C], bool] = lambda _: False
+    positions: Callable[[C, str], int | None] = lambda *_: None
     check_arms: Callable[[C, Sequence[ArmConfig]], None] = lambda *_: None
 
 

@@ -18,7 +18,7 @@ from evalkit.dsa.files import file_sha256
 from evalkit.dsa.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from evalkit.dsa.transformers_model import ModelConfig
+    from evalkit.dsa.transformers_model import ModelConfig, TextConfig
 
 
 def located(model: str) -> tuple[str, dict[str, str]]:
@@ -49,6 +49,20 @@ def model_config(model: str) -> ModelConfig:
         )
         raise EvalkitError(f"model {model}: {what}: {in_one_line(error)}") from error
     return config
+
+
+def positions_of(config: TextConfig) -> int | None:
+    """Tokens that a model reads at most, prompt and answer together; None where it has no limit."""
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    return limit
+
+
+def positions(model: str) -> int | None:
+    """The same of a checkpoint; None, too, where it cannot be read: loading it says why."""
+    try:
+        return positions_of(model_config(model).get_text_config())
+    except EvalkitError:
+        return None
 
 
 def full_config(model: str) -> JsonObject:

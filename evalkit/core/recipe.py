@@ -127,13 +127,15 @@ class ByKind:
     model: Callable[[str], type[Strict]]
     kinds: Iterable[str]
 
-    def validated(self, value: object) -> Strict:
-        """The section as its model.
+    def validated(self, value: object) -> Strict | None:
+        """The section as its model; None, which a field may take or not, is left as it is.
 
         Raises:
             ValueError: it has no kind, or an unknown one.
             ValidationError: it is not what its model takes.
         """
+        if value is None:
+            return None
         if not isinstance(value, Mapping | Strict):
             raise ValueError("not a section with a kind")
         kind = (value if isinstance(value, Mapping) else vars(value)).get("kind")

@@ -104,6 +104,11 @@ class Prompt:
             return 0
         return self.reasoning_tokens + self.sample.max_new_tokens
 
+    @property
+    def size(self) -> int:
+        """Positions that it takes: its tokens and the most that may be generated behind them."""
+        return len(self.token_ids) + self.max_new_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:

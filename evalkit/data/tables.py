@@ -75,9 +75,18 @@ def _csv(path: Path) -> tuple[list[tuple[int, JsonObject]], list[Problem]]:
     problems: list[Problem] = []
     csv.field_size_limit(MAX_LINE)
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, strict=True)
         try:
-            header = next(reader, [])
+            delimiter = _delimiter(stream.readline())
+        except UnicodeDecodeError:
+            delimiter = ","  # said below, with its line
+        stream.seek(0)
+        reader = csv.reader(stream, strict=True, delimiter=delimiter)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            twice = [name for name in dict.fromkeys(header) if name and header.count(name) > 1]
+            problems += [
+                Problem(SourceLocation(str(path), 1), n, "heads two fields") for n in twice
+            ]
             for cells in reader:
                 where = SourceLocation(str(path), reader.line_num)
                 if len(cells) == len(header):
@@ -89,6 +98,14 @@ def _csv(path: Path) -> tuple[list[tuple[int, JsonObject]], list[Problem]]:
             where = SourceLocation(str(path), reader.line_num)
             problems.append(Problem(where, "", f"not CSV in UTF-8 ({in_one_line(error)})"))
     return rows, problems
+
+
+def _delimiter(header: str) -> str:
+    """What parts the fields of a header: a comma, else a semicolon or tab (spreadsheets)."""
+    for delimiter in ",;\t":
+        if len(next(csv.reader([header], delimiter=delimiter), [])) > 1:
+            return delimiter
+    return ","
 
 
 def _parquet(path: Path) -> Iterator[JsonObject]:

@@ -34,6 +34,7 @@ from evalkit.dsa.schedule import Phase, ReuseSchedule, ScheduleError
 from evalkit.dsa.scores import select
 from evalkit.dsa.selection import SelectionPolicy
 from evalkit.dsa.sparse_attention import selected_keys_gathered
+from evalkit.dsa.static_cache import static_cache_refused
 from evalkit.dsa.temporal_memory import TemporalMemory
 
 _MARK = "_evalkit_applied_schedule"
@@ -44,7 +45,6 @@ Forward = Callable[..., Tensor]
 Block = Callable[[], AbstractContextManager[None]]
 Again = Callable[[], "AbstractContextManager[AppliedSchedule]"]
 Run = Callable[[tuple[object, ...], Mapping[str, object]], Tensor]
-
 
 _OF_A_FORWARD = ("phase", "decode_rows", "given", "calls", "_observe")
 
@@ -352,10 +352,10 @@ def apply_schedule(
     with ExitStack() as stack:
         stack.callback(object.__delattr__, sites.root, _MARK)
         stack.enter_context(gathering())
+        stack.enter_context(static_cache_refused(model, sites))
         stack.callback(applied._end)  # an interrupt comes past the hook
         stack.callback(sites.root.register_forward_pre_hook(applied._begin).remove)
-        end = sites.root.register_forward_hook(applied._end, always_call=True)
-        stack.callback(end.remove)
+        stack.callback(sites.root.register_forward_hook(applied._end, always_call=True).remove)
         for ordinal in range(len(schedule)):
             indexer = sites.indexer(ordinal)
             # Another library's hook may sit there: run through it.

@@ -40,7 +40,11 @@ class IndexerCache(Protocol):
     layers: Sequence[CompressorCache]
 
     def update_indexer(self, keys: Tensor, layer_idx: int) -> Tensor:
-        """All index keys so far [B, T, d], the new ones included."""
+        """All index keys so far [B, T, d], the new ones included; room behind, if it is static."""
+        ...
+
+    def get_seq_length(self, layer_idx: int) -> int | Tensor:
+        """How many tokens of a layer's attention are in it."""
         ...
 
     def reorder_cache(self, beam_idx: Tensor) -> None:

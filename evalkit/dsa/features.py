@@ -125,6 +125,6 @@ def without_padding(features: IndexFeatures) -> tuple[IndexFeatures, Tensor | No
         features,
         key=features.key.gather(1, index.unsqueeze(-1).expand_as(features.key)),
         key_valid=valid.gather(1, index) & kept,
-        positions=features.positions - pad,  # below 0 in rows of padding: they see nothing
+        positions=features.positions - pad * features.ratio,  # below 0 in padding: it sees nothing
     )
     return moved, pad.unsqueeze(-1)

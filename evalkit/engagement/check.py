@@ -79,6 +79,7 @@ def check_arm(
         probe,
         deterministic,
         launch_of(arm, schedule, engine.layout, engine.model, server_info=servers[0]),
+        min((s.positions for s in servers if s.positions is not None), default=None),
     )
 
 

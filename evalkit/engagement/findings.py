@@ -42,6 +42,8 @@ class ArmCheck:
         deterministic: whether the probe gave the same twice; None without a probe.
         launch: how its server is to be started, as far as that is known; a comment (``# …``) says
             why it cannot be.
+        positions: tokens of a prompt and its answer that its servers take at most; None where none
+            tells.
     """
 
     arm: str
@@ -50,6 +52,7 @@ class ArmCheck:
     probe: Mapping[str, str] = field(default_factory=dict)
     deterministic: bool | None = None
     launch: str = ""
+    positions: int | None = None
 
     @property
     def verdict(self) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -49,6 +49,8 @@ class ServerInfo:
         version: as it says, or "".
         models: names and paths under which it knows its models.
         overrides: configuration fields it was started with; None where it does not tell.
+        positions: tokens of a prompt and its answer that it takes at most; None where it does not
+            tell.
         settings: further settings that decide what is measured, as far as it tells.
     """
 
@@ -58,6 +60,7 @@ class ServerInfo:
     models: tuple[str, ...] = ()
     overrides: JsonObject | None = None
     settings: JsonObject = field(default_factory=dict)
+    positions: int | None = None
 
     def facts(self) -> dict[str, JsonValue]:
         """For run.json: no address, and nothing that looks like a secret."""
@@ -167,6 +170,12 @@ def read_server_info(client: JsonClient) -> ServerInfo:
     """
     listing = as_list(as_object(client.get("/v1/models")).get("data"))
     entries = [as_object(entry) for entry in listing]
+    told = [length for entry in entries if isinstance(length := entry.get("max_model_len"), int)]
+    return replace(_described(client, entries), positions=max(told, default=None))
+
+
+def _described(client: JsonClient, entries: Sequence[JsonObject]) -> ServerInfo:
+    """The same without its window, which vLLM and SGLang tell in the list of their models."""
     models = _distinct([entry.get(key) for entry in entries for key in ("id", "root")])
     info = as_object(client.get("/server_info?config_format=json"))
     info = info or as_object(client.get("/get_server_info"))

@@ -102,7 +102,7 @@ def _results(arm: ScoredArm, tasks: Mapping[str, Cells]) -> JsonObject:
         },
         "n-samples": {
             task: {
-                "original": sum(cell.planned for cell, _ in cells),
+                "original": sum(cell.planned + cell.taken for cell, _ in cells),
                 "effective": sum(len(cell.samples) for cell, _ in cells),
             }
             for task, cells in tasks.items()

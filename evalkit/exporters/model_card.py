@@ -47,6 +47,8 @@ def _result(cell: ScoredCell) -> JsonObject:
     arguments: dict[str, JsonValue] = {"samples": len(cell.samples), "metric": cell.metric}
     if cell.stderr is not None:
         arguments["stderr"] = round(100 * cell.stderr, 2)
+    if cell.taken:
+        arguments["taken_out_after_they_were_answered"] = cell.taken
     if cell.errors:
         arguments["failed"] = cell.errors
     return {
@@ -65,11 +67,12 @@ def _result(cell: ScoredCell) -> JsonObject:
 
 def _entry(cell: ScoredCell, arm: ScoredArm) -> JsonObject:
     data = dataset(cell)
+    taken = f" ({cell.taken} were taken out after they were answered)" if cell.taken else ""
     return {
         "dataset": {"id": data.type, "task_id": data.config},
         "value": round(100 * cell.mean, 2),
         "date": arm.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "notes": f"{arm.name}; {cell.metric} of {len(cell.samples)} samples",
+        "notes": f"{arm.name}; {cell.metric} of {len(cell.samples)} samples{taken}",
     }
 
 

@@ -32,12 +32,14 @@ class ScoredCell:
         metric: in `evalkit.scorers`.
         samples: in the order of the plan.
         planned: samples of the task in this run.
+        taken: further samples, which were taken out after they were answered.
     """
 
     name: str
     metric: str
     samples: tuple[ScoredSample, ...]
     planned: int
+    taken: int = 0
 
     @property
     def scores(self) -> list[float]:
@@ -122,6 +124,7 @@ def _arm(
     current: CurrentScores,
 ) -> ScoredArm:
     planned = {task.name: task.samples for task in run.tasks}
+    taken = {task: answered - asked for task, (asked, answered) in run.reduced.items()}
     cells: dict[str, list[ScoredSample]] = {}
     for sample_id, score in current.scores.items():
         sample = ScoredSample(items[sample_id], current.answers[sample_id], score)
@@ -132,7 +135,11 @@ def _arm(
         run,
         tuple(
             ScoredCell(
-                name, samples[0].item.metric, tuple(samples), planned.get(name, len(samples))
+                name,
+                samples[0].item.metric,
+                tuple(samples),
+                planned.get(name, len(samples)),
+                taken.get(name, 0),
             )
             for name, samples in cells.items()
         ),

@@ -96,6 +96,7 @@ def evidence(store: RunStore, comparison: RunComparison) -> JsonObject:
         "signature": comparison.result.signature,
         "rows": [row.json() for row in comparison_rows(comparison)],
         "perplexity": [row.json() for row in comparison.perplexity],
+        "taken_out": {task: list(counts) for task, counts in comparison.taken.items()},
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from evalkit.analysis.compare import RunComparison, left_out
+from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.grouping import by_benchmark, place
 from evalkit.core.records import ArmEntry
 from evalkit.report.markdown import escape
@@ -46,7 +46,7 @@ class RetentionTable:
     lines: tuple[RetentionRow, ...]
     confidence: float
     baseline: str
-    excluded: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 def retention_table(comparison: RunComparison) -> RetentionTable:
@@ -65,8 +65,8 @@ def retention_table(comparison: RunComparison) -> RetentionTable:
         share, kind = _kind(comparison, arm)
         lines.append(RetentionRow(share, kind, name, tuple(rows[b].get(name) for b in parts)))
     lines.sort(key=lambda line: _order(line, base))
-    confidence, excluded = comparison.settings.confidence, comparison.excluded
-    return RetentionTable(tuple(parts), tuple(lines), confidence, base, excluded)
+    confidence, without = comparison.settings.confidence, comparison.left_out
+    return RetentionTable(tuple(parts), tuple(lines), confidence, base, without)
 
 
 def _kind(comparison: RunComparison, arm: ArmEntry) -> tuple[Fraction | None, str]:
@@ -120,7 +120,7 @@ def _beside(table: RetentionTable, line: RetentionRow) -> list[tuple[Row | None,
 def _legend(table: RetentionTable) -> str:
     return (
         f"Score, difference to {escape(table.baseline)} in points"
-        f" [{100 * table.confidence:g} % interval, paired]{escape(left_out(table.excluded))}."
+        f" [{100 * table.confidence:g} % interval, paired]{escape(table.left_out)}."
         " Verdicts rest on bounds, which allow losses that no sample shows: report.md, or this"
         " table as CSV."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from evalkit.analysis.compare import FLAGS, RunComparison, left_out, methods
+from evalkit.analysis.compare import FLAGS, RunComparison, methods
 from evalkit.analysis.grouping import in_force
 from evalkit.core.grid import Grid, Share, between, change, joined, number
 from evalkit.core.records import ArmEntry
@@ -54,7 +54,7 @@ def summary(comparison: RunComparison) -> Grid:
         (
             f"{name} of {', '.join(tasks)}; against {comparison.result.baseline}, margin ",
             Share(f"{margin:g}", points(margin)),
-            f"{_methods(comparison)}{_question(comparison)}{left_out(comparison.excluded)}",
+            f"{_methods(comparison)}{_question(comparison)}{comparison.left_out}",
         ),
         "",
     )
@@ -78,14 +78,23 @@ def by_task(comparison: RunComparison) -> Grid:
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
     head = ("arm", *(f"{task} (n={row.n if row else 0})" for task, row in base.items()))
-    return Grid(f"by task: score, Δ [interval]{left_out(comparison.excluded)}", head, tuple(rows))
+    return Grid(
+        f"by task: score, Δ [interval]{comparison.left_out}",
+        head,
+        tuple(rows),
+    )
 
 
 def _alone(comparison: RunComparison) -> Grid:
     """The scores of a run that has one arm."""
     rows = [_find(comparison, comparison.result.baseline, t.name) for t in comparison.tasks]
     cells = tuple((row.task, str(row.n), number(row.score)) for row in rows if row is not None)
-    return Grid(f"by task{left_out(comparison.excluded)}", ("task", "n", "score"), cells, (1, 2))
+    return Grid(
+        f"by task{comparison.left_out}",
+        ("task", "n", "score"),
+        cells,
+        (1, 2),
+    )
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -116,7 +125,7 @@ def _tall(comparison: RunComparison) -> Grid:
         *(["bound"] if bounds else []),
         "verdict",
     )
-    title = f"by task, against the baseline{left_out(comparison.excluded)}"
+    title = f"by task, against the baseline{comparison.left_out}"
     return Grid(title, head, tuple(rows), (2, 3, 4, 5))
 
 
@@ -136,7 +145,10 @@ def counts(comparison: RunComparison) -> Grid:
         rows.append((arm.name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
     return Grid(
-        f"answers{left_out(comparison.excluded)}", head, tuple(rows), tuple(range(1, len(head)))
+        f"answers{comparison.left_out}",
+        head,
+        tuple(rows),
+        tuple(range(1, len(head))),
     )
 
 

@@ -1,84 +1,16 @@
-"""Cells of a run: each is asked before the first answer, they come and go as arms do, and grow."""
+"""Cells of a run: they come and go as arms do, and grow."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
 
-from evalkit.core.errors import EvalkitError
 from evalkit.core.records import RunRecord, TaskEntry
-from evalkit.core.types import Renderer
+from evalkit.core.records.run import position
 from evalkit.dsa.json_types import JsonObject, JsonValue, as_object
 from evalkit.run.plan import RunPlan, changes
 from evalkit.run.store import RunStore
-from evalkit.tasks.base import Task, samples
 from evalkit.tasks.registry import TASKS, build, content
-
-LONGEST = 2**24
-"""No length is tried beyond this one."""
-
-SHOWN = 6
-
-
-def ask_first_prompts(todo: RunPlan, renderer: Renderer) -> None:
-    """Make the first prompt of every cell, so that what cannot be asked is known at once.
-
-    Raises:
-        EvalkitError: some cells cannot be asked; names each, and the smallest length that would do.
-    """
-    faults = []
-    for task in todo.tasks:
-        if not todo.count(task):
-            continue
-        try:
-            _ask(task, renderer)
-        except EvalkitError as error:
-            fits = _smallest_length(task, renderer) if "too short" in str(error) else None
-            faults.append(f"{error}{'' if fits is None else f'; it fits from length {fits} on'}")
-    if faults:
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise EvalkitError(f"nothing was asked yet: {'; '.join(faults[:SHOWN])}{more}")
-
-
-def _ask(task: Task, renderer: Renderer) -> None:
-    for sample in samples(task, renderer, [0]):
-        renderer.render(sample)
-
-
-def _smallest_length(task: Task, renderer: Renderer) -> int | None:
-    """The smallest length at which the first prompt of a cell fits; None where it has none."""
-    if not is_dataclass(task) or "length" not in {field.name for field in fields(task)}:
-        return None
-
-    def fits(length: int) -> bool:
-        try:
-            _ask(_of_length(task, length), renderer)
-        except EvalkitError as error:
-            if "too short" in str(error):
-                return False
-            raise
-        return True
-
-    low: int = task.length
-    high = 2 * low
-    try:
-        while not fits(high):
-            low, high = high, 2 * high
-            if high > LONGEST:
-                return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-    except EvalkitError:  # for another reason: that one is said of the cell itself
-        return None
-    return high
-
-
-def _of_length(task: Any, length: int) -> Task:  # a dataclass of whatever kind of task
-    changed: Task = replace(task, length=length)
-    return changed
 
 
 def cells(todo: RunPlan) -> dict[str, JsonObject]:
@@ -117,45 +49,58 @@ def changed_cells(before: RunRecord, todo: RunPlan, wanted: JsonObject) -> list[
     return texts
 
 
-def changed_counts(before: RunRecord, todo: RunPlan, store: RunStore) -> list[str]:
-    """Cells with fewer samples than were answered: those would be compared, too.
-
-    And with more, where arms stopped early: the order of drawing was for what there was.
-    """
+def changed_counts(before: RunRecord, todo: RunPlan) -> list[str]:
+    """Cells with another number of samples where arms stopped early: their order was for those."""
+    if before.until_decided is None:
+        return []
     wanted = {task.name: todo.count(task) for task in todo.tasks}
-    had = {task.name: task.samples for task in before.tasks}
-    answered: Counter[str] = Counter()
-    if any(count < had.get(name, count + 1) for name, count in wanted.items()):
-        for arm in before.arms:
-            if arm.imported is None:
-                answered |= store.answered_by_cell(arm.name)
-    texts = [
-        f"task {name} has answers to {answered[name]} samples, {count} are asked (samples may be"
-        " added, not taken away)"
-        for name, count in wanted.items()
-        if answered[name] > count
+    return [
+        f"task {task.name} had {task.samples} samples, {wanted[task.name]} are asked (arms"
+        " stopped early on an order of drawing that was for those)"
+        for task in before.tasks
+        if wanted.get(task.name, task.samples) != task.samples
     ]
-    if before.until_decided is not None:
-        texts += [
-            f"task {task.name} had {task.samples} samples, {wanted[task.name]} are asked (arms"
-            " stopped early on an order of drawing that was for those)"
-            for task in before.tasks
-            if task.samples < wanted.get(task.name, 0)
-        ]
-    return texts
 
 
-def task_entries(before: RunRecord | None, todo: RunPlan, *, seen: bool) -> list[TaskEntry]:
-    """The cells for run.json; those that samples are added to say so if a table was `seen`."""
-    old = {task.name: task for task in before.tasks} if before else {}
+def task_entries(
+    before: RunRecord | None, todo: RunPlan, store: RunStore, *, seen: bool
+) -> list[TaskEntry]:
+    """The cells for run.json.
+
+    Those that samples are added to say so if a table was `seen`; those with fewer samples than were
+    answered say how many were.
+    """
+    if before is None:
+        return [TaskEntry.of(t.name, todo.count(t), dict(t.deviations)) for t in todo.tasks]
+    old = {task.name: task for task in before.tasks}
+    beyond = _beyond(before, todo, store)
     entries = []
     for task in todo.tasks:
         entry = TaskEntry.of(task.name, todo.count(task), dict(task.deviations))
-        counts = old[task.name].looks if task.name in old else ()
-        if seen and task.name in old and old[task.name].samples < entry.samples:
-            counts = (*counts, old[task.name].samples)
-        entries.append(entry.with_looks(counts))
+        was = old.get(task.name)
+        counts = () if was is None else was.looks
+        if seen and was is not None and max(was.samples, was.answered) < entry.samples:
+            counts = (*counts, max(was.samples, was.answered))
+        entries.append(entry.with_looks(counts).with_answered(entry.samples + beyond[task.name]))
     return entries
+
+
+def _beyond(before: RunRecord, todo: RunPlan, store: RunStore) -> Counter[str]:
+    """How many samples beyond those that are asked an arm has answered, by cell.
+
+    Which were answered first is not their order: an interrupted arm has any of them.
+    """
+    had = {task.name: task.samples for task in before.tasks if not task.answered}
+    wanted = {task.name: todo.count(task) for task in todo.tasks}
+    if all(count >= had.get(name, count + 1) for name, count in wanted.items()):
+        return Counter()  # nothing needs to be read
+    answered: dict[str, str] = {}
+    for arm in before.arms:
+        if arm.imported is None:
+            answered |= store.answered_ids(arm.name)
+    return Counter(
+        cell for i, cell in answered.items() if cell in wanted and position(i) >= wanted[cell]
+    )
 
 
 def without_tasks(identity: Mapping[str, JsonValue]) -> JsonObject:

@@ -61,14 +61,20 @@ NOTES = {
 
 
 def current_scores(
-    store: RunStore, names: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+    store: RunStore,
+    names: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    *,
+    whole: bool = False,
 ) -> dict[str, CurrentScores]:
     """Answers and scores of the arms of a run, by name.
 
     Args:
         store: one run, or several merged; nothing is written.
         names: arms; default: all of run.json.
-        exclude: samples to leave out; default: those of the recipe's ``compare`` section.
+        exclude: samples to leave out; default: those of the recipe's ``compare`` section. Those
+            that were taken out of the run after they were answered are left out, too.
+        whole: leave nothing out.
 
     Raises:
         EvalkitError: an answer or a score belongs to a sample without gold, an answer must be
@@ -78,7 +84,7 @@ def current_scores(
     scoring = scoring_of(run)
     if exclude is None:
         exclude = [str(i) for i in as_list(run.section("compare").get("exclude"))]
-    excluded = set(excluded_ids(exclude, items))
+    excluded = set() if whole else {*excluded_ids(exclude, items), *run.taken_out(items)}
     chosen = [arm for arm in run.arms if names is None or arm.name in names]
     return {arm.name: _current(store, run, arm, items, scoring).without(excluded) for arm in chosen}
 

@@ -48,7 +48,7 @@ class RunRecorder:
             identity_sha256=canonical_hash(wanted),
             recipe=hide_fields(todo.config.model_dump(mode="json")),
             cells=cells(todo),
-            tasks=task_entries(before, todo, seen=(store.path / "compare.json").exists()),
+            tasks=task_entries(before, todo, store, seen=(store.path / "compare.json").exists()),
             arms=[arm.name for arm in todo.config.arms],
             environment=with_guests(environment(), todo.packages, known),
         )
@@ -78,7 +78,7 @@ class RunRecorder:
             return None
         ours, theirs = without_tasks(hide_fields(before.identity)), without_tasks(wanted)
         differences = [*changed_cells(before, self._todo, wanted), *changes(ours, theirs)]
-        differences += changed_counts(before, self._todo, self._store)
+        differences += changed_counts(before, self._todo)
         if differences:
             raise EvalkitError(
                 f"{self._store.path} holds another run; changed: {'; '.join(differences[:4])}"
@@ -169,7 +169,17 @@ class RunRecorder:
         self._replace(self.run.arm(arm.name).with_index_costs(costs))
 
     def note_until_decided(self, record: StoppingRecord | None) -> None:
-        """What was decided early; None where everything is answered."""
+        """What was decided early; None where everything is answered.
+
+        Raises:
+            EvalkitError: samples were taken out after they were answered: none are drawn any more.
+        """
+        taken = next((task for task in self.run.tasks if task.answered), None)
+        if record is not None and taken is not None:
+            raise EvalkitError(
+                f"--until-decided: task {taken.name} has answers to {taken.answered} samples,"
+                f" {taken.samples} are asked: ask for all of them, or use another --out"
+            )
         self.run = self.run.with_until_decided(record)
 
     def _replace(self, entry: ArmEntry) -> None:

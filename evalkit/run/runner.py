@@ -6,7 +6,7 @@ block begins, so a run that is cut short has compared every arm on the same samp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from evalkit.config.engine import ENGINES
 from evalkit.core.errors import EvalkitError
 from evalkit.core.model_info import dense_tokens
 from evalkit.core.recipe import Strict
-from evalkit.core.records import StoppingRecord
+from evalkit.core.records import RunRecord, StoppingRecord
 from evalkit.core.types import Prompt, Renderer
 from evalkit.dsa import ReuseSchedule
 from evalkit.dsa.json_types import JsonObject
@@ -32,7 +32,7 @@ from evalkit.engines.base import (
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.run.answer_cache import AnswerCache
 from evalkit.run.cached_arms import cached_arms
-from evalkit.run.cells import ask_first_prompts
+from evalkit.run.first_prompts import ask_first_prompts, require_fit
 from evalkit.run.plan import RunPlan
 from evalkit.run.prompt_texts import renderer_of
 from evalkit.run.recorder import RunRecorder
@@ -102,23 +102,23 @@ def run(
     refused: dict[str, str] = {}
     recorder = RunRecorder(todo, store)
     recorder.note_until_decided(None if stopping is None else StoppingRecord.interrupted())
-    for model in _models(todo, stopping):
-        ask_first_prompts(todo, renderer_of(todo.config, model))
+    needs = ask_first_prompts(todo, _models(todo, stopping))
     engine = engine or open_engine(todo.config.engine)
     for model in _models(todo, stopping):
         arms = [arm for arm in todo.config.arms if todo.models[arm.name] == model]
         renderer = renderer_of(todo.config, model)
         facts, schedules = _described(engine, model, arms, renderer, recorder)
         done = {arm.name: answered(store, arm.name) for arm in arms}
-        unfinished = [arm for arm in arms if len(done[arm.name]) < todo.samples]
+        unfinished = [arm for arm in arms if _lacks(todo, done[arm.name], recorder.run)]
         if ENGINES.of(todo.config.engine).servers:
-            refused |= _check(engine, unfinished, schedules, recorder)
+            unfit, positions = _check(engine, unfinished, schedules, recorder)
+            require_fit(todo, needs[model], positions)
+            refused |= unfit
         recorder.write()
         arms = [arm for arm in arms if arm.name not in refused]
         _exclude(refused, stopping)
-        known = {}
-        if cache is not None:
-            known = cached_arms(cache, todo, recorder.run, arms, facts, schedules)
+        keys = (todo, recorder.run, arms, facts, schedules)
+        known = {} if cache is None else cached_arms(cache, *keys)
         turns = [
             Turn(engine, a, schedules[a.name], renderer, store, on_answer, known.get(a.name))
             for a in arms
@@ -150,6 +150,11 @@ def _described(
         recorder.describe(arm, model, facts, schedules[arm.name])
     recorder.write()
     return facts, schedules
+
+
+def _lacks(todo: RunPlan, done: Collection[str], record: RunRecord) -> bool:
+    """Whether an arm lacks answers; those to samples that were taken out do not count."""
+    return len(done) - len(record.taken_out(done)) < todo.samples
 
 
 def _models(todo: RunPlan, stopping: StoppingRule | None) -> list[str]:
@@ -230,10 +235,13 @@ def _check(
     arms: Sequence[ArmConfig],
     schedules: Mapping[str, ReuseSchedule | None],
     recorder: RunRecorder,
-) -> dict[str, str]:
-    """Ask servers whether they run the schedules of their arms; the reasons of those that do not.
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Ask servers whether they run the schedules of their arms.
 
     Nothing is recorded under the name of an arm that is not engaged.
+
+    Returns:
+        the reasons of arms that are not, and the positions of servers that tell theirs, by arm.
     """
     from evalkit.engagement.check import check_arm
     from evalkit.engagement.evidence import checked_arms
@@ -242,6 +250,7 @@ def _check(
     if not isinstance(engine, OpenAIServerEngine):
         raise TypeError(f"{type(engine).__name__}: an engine with servers derives from ours")
     refused: dict[str, str] = {}
+    positions: dict[str, int] = {}
     for arm in arms:
         try:
             others = checked_arms(recorder.run.arms)
@@ -252,7 +261,9 @@ def _check(
         recorder.note_check(arm.name, check.record())
         if check.verdict == "not engaged":
             refused[arm.name] = f"not engaged: {check.reason}{check.start_hint}"
-    return refused
+        elif check.positions is not None:
+            positions[arm.name] = check.positions
+    return refused, positions
 
 
 def blocks(

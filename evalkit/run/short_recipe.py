@@ -78,7 +78,7 @@ def short_recipe(
     return {
         "model": located,
         "limit": samples,
-        "engine": engine or (servers if urls else transformers),
+        "engine": _given(engine) if engine else servers if urls else transformers,
         "tasks": [_task(task, samples, str(located)) for task in tasks],
         "arms": under_test,
         "compare": {"baseline": BASELINE, "repeat_of_baseline": AGAIN},
@@ -182,9 +182,15 @@ def _arm(arm: str | Section) -> dict[str, object]:
     return section
 
 
+def _given(section: Section) -> dict[str, object]:
+    """A section without None, which no recipe can hold: as if it were not given."""
+    inner = {key: _given(v) if isinstance(v, Mapping) else v for key, v in section.items()}
+    return {key: value for key, value in inner.items() if value is not None}
+
+
 def _located(section: Section) -> dict[str, object]:
     """A section whose files are named from the root, so that it can be read from anywhere."""
-    located = dict(section)
+    located = _given(section)
     for field in _FILES:
         value = located.get(field)
         if isinstance(value, str) and Path(value).expanduser().exists():

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,10 +168,10 @@ class RunStore:
             samples[row.sample_id] = row
         return samples
 
-    def answered_by_cell(self, arm: str) -> Counter[str]:
-        """How many samples an arm has answered, those of cells that the recipe has no more too."""
+    def answered_ids(self, arm: str) -> dict[str, str]:
+        """The cell of every sample that an arm has answered, of cells that are out, too."""
         rows = read_jsonl(self.arm_dir(arm) / "samples.jsonl", SampleRow.parse)
-        return Counter({row.sample_id: row.task for row in rows}.values())
+        return {row.sample_id: row.task for row in rows}
 
     def add_samples(self, arm: str, rows: Iterable[SampleRow], call: str = "samples") -> None:
         """Append completions and make sure that they are on disk."""

@@ -9,6 +9,9 @@ key is,
 the first block and the one that the query's last visible key lies in are always kept, the best
 others by J fill up to `blocks`; of equal ones the earlier. Every key of a kept block has the
 indexer's own score, all others none. The same in prefill and decode.
+
+With `keys` or `queries` in a low precision (`evalkit.selections.rounding`) both steps see the
+rounded ones. A mean is that of the rounded keys, and rounded again like a key.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evalkit.config.selection import Selection, SelectionKind
+from evalkit.config.selection import SelectionKind
 from evalkit.dsa.features import IndexFeatures, at_rows
 from evalkit.dsa.scores import index_scores, key_ranking, keys_seen, raw_scores
 from evalkit.dsa.selection import Ranking
 from evalkit.selections.blocks import block_means
+from evalkit.selections.rounding import Rounding
 
 
-class Hisa(Selection):
+class Hisa(Rounding):
     """Blocks first, keys inside the best ones.
 
     Attributes:
@@ -40,7 +44,7 @@ class Hisa(Selection):
 
     def scores(self, features: IndexFeatures, rows: Tensor) -> Tensor:
         """Those of the indexer, in the kept blocks."""
-        features, keys = at_rows(features, rows), features.key.shape[1]
+        features, keys = self.rounded(at_rows(features, rows)), features.key.shape[1]
         scores = index_scores(features)
         if keys <= self.block * self.blocks:
             return scores
@@ -50,7 +54,7 @@ class Hisa(Selection):
     def _kept_blocks(self, features: IndexFeatures) -> Tensor:
         """Bool [B, R, N]: the blocks that each row keeps."""
         count = -(-features.key.shape[1] // self.block)
-        coarse = raw_scores(features, block_means(features.key, self.block))
+        coarse = raw_scores(features, self._means(features))
         coarse = torch.nn.functional.pad(coarse, (0, count - coarse.shape[-1]))
         number = torch.arange(count, device=coarse.device)
         last = self._last_block(features)
@@ -60,6 +64,10 @@ class Hisa(Selection):
         coarse = coarse.masked_fill(forced, float("inf"))
         best = coarse.sort(dim=-1, descending=True, stable=True).indices[..., : self.blocks]
         return torch.zeros_like(coarse, dtype=torch.bool).scatter_(-1, best, True)
+
+    def _means(self, features: IndexFeatures) -> Tensor:
+        """Means [B, N, d] of the whole blocks, as keys are."""
+        return self.as_keys(block_means(features.key, self.block))
 
     def _last_block(self, features: IndexFeatures) -> Tensor:
         """Number of the block that each row's last visible key lies in [B or 1, R, 1]."""
@@ -71,10 +79,11 @@ class Hisa(Selection):
 
         Keys outside the kept blocks are ranked, too: they are to be selected where they are kept.
         """
-        keys, free = key_ranking(features, index_scores(features)), self.blocks - 2
+        features, free = self.rounded(features), self.blocks - 2
+        keys = key_ranking(features, index_scores(features))
         if free == 0 or features.key.shape[1] <= self.block * self.blocks:
             return (keys,)
-        scores = raw_scores(features, block_means(features.key, self.block))
+        scores = raw_scores(features, self._means(features))
         number = torch.arange(scores.shape[-1], device=scores.device)
         last = self._last_block(features)
         among = (number > 0) & (number < last) & (last >= self.blocks)

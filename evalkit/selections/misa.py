@@ -11,6 +11,9 @@ and the top-k is taken of these scores. The same in prefill and decode.
 
 The mean of the last block is over the keys that the query sees. The patch takes the whole block,
 which in prefill holds keys behind the query, so that how a prompt is cut would move the router.
+
+With `keys` or `queries` in a low precision (`evalkit.selections.rounding`) everything is of the
+rounded ones; means of keys are not rounded again.
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from evalkit.config.selection import Selection, SelectionKind
+from evalkit.config.selection import SelectionKind
 from evalkit.dsa.features import IndexFeatures, at_rows
 from evalkit.dsa.scores import index_scores, key_ranking, keys_seen
 from evalkit.dsa.selection import Ranking
 from evalkit.selections.blocks import running_means
+from evalkit.selections.rounding import Rounding
 
 
-class Misa(Selection):
+class Misa(Rounding):
     """Some heads per query.
 
     Attributes:
@@ -45,7 +49,7 @@ class Misa(Selection):
 
     def scores(self, features: IndexFeatures, rows: Tensor) -> Tensor:
         """Those of the routed heads, or of all heads among the candidates."""
-        features = at_rows(features, rows)
+        features = self.rounded(at_rows(features, rows))
         if not self._routes(features):
             return index_scores(features)
         routed = self._routed(features)
@@ -60,6 +64,7 @@ class Misa(Selection):
 
         The router itself has no gradient: it goes to the heads that it picked.
         """
+        features = self.rounded(features)
         if not self._routes(features):
             return (key_ranking(features, index_scores(features)),)
         routed = key_ranking(features, self._routed(features))

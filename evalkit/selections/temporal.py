@@ -17,13 +17,14 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from evalkit.config.selection import Selection, SelectionKind
-from evalkit.dsa.features import IndexFeatures
+from evalkit.config.selection import SelectionKind
+from evalkit.dsa.features import IndexFeatures, at_rows
 from evalkit.dsa.scores import index_scores
 from evalkit.dsa.selection import Reuse
+from evalkit.selections.rounding import Rounding
 
 
-class Temporal(Selection):
+class Temporal(Rounding):
     """Reuse over decode steps.
 
     Attributes:
@@ -36,8 +37,8 @@ class Temporal(Selection):
     recent: bool = True
 
     def scores(self, features: IndexFeatures, rows: Tensor) -> Tensor:
-        """Those of the indexer, in a step that selects."""
-        return index_scores(features, rows)
+        """Those of the indexer (of rounded keys and queries), in a step that selects."""
+        return index_scores(self.rounded(at_rows(features, rows)))
 
     def products(self, keys: int, heads: int) -> int:
         """Every head with every key, in a step that selects."""

@@ -54,6 +54,15 @@ class SharedHaystacks(Protocol):
         ...
 
 
+@runtime_checkable
+class UnevenPrompts(Protocol):
+    """A task whose prompts are as long as its data, and that knows which is the longest."""
+
+    def longest(self, count: int) -> int:
+        """Position of the sample with the most characters among the first `count`; cheap."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """How the hub calls what a cell was made of.

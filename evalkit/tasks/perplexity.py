@@ -78,6 +78,10 @@ class PerplexityTask:
         """Number of documents."""
         return self.config.documents
 
+    def longest(self, count: int) -> int:
+        """Position of the longest document among the first `count`; the essays' parts are alike."""
+        return max(range(count), key=lambda i: len(self.texts[i])) if self.texts else 0
+
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Document `index`: its first words, as many as fit into the length.
 

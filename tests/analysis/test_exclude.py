@@ -6,7 +6,7 @@ import pytest
 
 from evalkit.analysis.compare import compare_part, compare_run, settings_of
 from evalkit.core.errors import EvalkitError
-from evalkit.core.records import ItemRow, SampleRow
+from evalkit.core.records import ItemRow, RunRecord, SampleRow
 from evalkit.importers import import_predictions
 from evalkit.report import retention_table
 from evalkit.report.markdown import markdown
@@ -64,6 +64,37 @@ def test_a_verdict_holds_with_the_samples_that_were_left_out(tmp_path):
     kept = [f"qa/{k}" for k in range(4, 8)]  # nothing is lost by these
     found = compare_run(store, settings=settings_of(store, [f"exclude={json.dumps(kept)}"]))
     assert found.result.row("arm").verdict == "undecided"
+
+
+def taken_out(store, samples, answered):
+    """The same run with fewer samples of its one task than were answered."""
+    run = store.read_run()
+    tasks = [{**task.stored, "samples": samples, "answered": answered} for task in run.tasks]
+    store.write_run(RunRecord.parse({**run.stored, "tasks": tasks}))
+    return store
+
+
+def test_a_verdict_holds_with_the_samples_that_were_taken_out(tmp_path):
+    """Nobody shortens a run to where the arm has lost nothing."""
+    codes = {"full": {"qa": "+" * 200}, "arm": {"qa": "+" * 196 + "-" * 4}}
+    store = taken_out(coded_run(tmp_path, codes, margin=0.03), 196, 200)
+    found = compare_run(store)
+    for name in ("qa", "macro"):
+        row = found.result.row("arm", name)
+        assert (row.verdict, row.n, row.score) == ("withheld", 196, 1.0)
+        assert row.decision.reasons[0] == LeftOutByHand("undecided")
+    said = "196 of 200 answered samples"
+    grids = [summary(found), by_task(found), counts(found), *(s.grid for s in found.summaries)]
+    assert all(grid.title.endswith(f"{said} of qa") for grid in grids)
+    assert any(note.startswith(f"qa: {said} are compared") for note in notes(found))
+    assert found.unfinished == {}
+
+
+def test_samples_that_change_nothing_may_be_taken_out(tmp_path):
+    codes = {"full": {"qa": "+" * 200}, "arm": {"qa": "+" * 200}}
+    store = taken_out(coded_run(tmp_path, codes, margin=0.03), 190, 200)
+    row = compare_run(store).result.row("arm")
+    assert (row.verdict, row.n, row.notes) == ("no worse", 190, ())
 
 
 def test_a_question_of_wrong_gold_may_go(tmp_path):

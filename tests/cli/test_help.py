@@ -20,6 +20,7 @@ HEAVY = (
     "datasets",
     "httpx2",
     "rich",
+    "pydantic",
 )
 PROGRAM = """
 import contextlib, importlib, io, json, sys

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -85,3 +86,14 @@ def test_a_failed_answer_is_none(folder):
     (run,) = [run for run in list_runs(folder) if run.path.name == "first"]
     samples.write_text(before)
     assert (run.answered, run.finished) == (159, False)
+
+
+def test_arms_that_were_taken_out_have_no_verdict_any_more(folder, tmp_path, capsys):
+    place = shutil.copytree(folder / "first", tmp_path / "runs" / "first")
+    for arm in ("1/2", "1/4"):
+        assert evalkit("arms", "remove", place, arm) == 0
+        (run,) = list_runs(tmp_path / "runs")
+        assert set(dict(run.verdicts)) == ({"1/4"} if arm == "1/2" else set())
+    capsys.readouterr()
+    assert evalkit("runs", tmp_path / "runs") == 0
+    assert capsys.readouterr().out.split()[-2:] == ["none", "finished"]

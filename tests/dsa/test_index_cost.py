@@ -50,5 +50,9 @@ def test_layers_and_bits():
     assert (rounded.decode, rounded.weighted, rounded.key_bits) == (0.5, 0.25, 8)
     assert cost(Precision(keys="fp4")).weighted == 0.25
     assert cost(Precision(queries="fp4")).weighted == 1
+    blocks = cost(Hisa(block=8, blocks=8, keys="fp8"), HALF)
+    assert (blocks.decode, blocks.weighted) == (64 / 512, 32 / 512)
+    assert cost(Misa(heads=2, block=128, keys="fp4")).weighted == (2 * 512 + 10 * 4) / 5120 / 4
+    assert cost(Temporal(every=4, keys="fp8", queries="fp8")).weighted == 1 / 8
     with pytest.raises(ValueError, match="no index key"):
         cost(None, tokens=3, ratio=4)

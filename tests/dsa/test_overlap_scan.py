@@ -71,7 +71,7 @@ def test_values_of_a_schedule():
 
 def test_a_policy_gives_what_it_selects_from_the_same_features():
     model, rows = build("deepseek_v32"), torch.tensor(rows_at(96, 5))
-    policies = (Precision(), Hisa(block=8, blocks=3))
+    policies = (Precision(), Hisa(block=8, blocks=3, keys="fp4"))
     layers, (trained, same, cut) = scan(model, IDS, [96], rows=5, chunk=40, policies=policies)
     for name in ("jaccard", "recall", "mass"):
         assert torch.allclose(getattr(same[96], name), getattr(trained[96], name), atol=1e-6)

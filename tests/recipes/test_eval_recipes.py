@@ -48,7 +48,8 @@ def test_shortcuts_cost_what_their_names_say():
     named |= {"IndexCache 1/2, FP8": "1/4", "IndexCache 1/2, HISA 1/2": "1/4"}
     named |= {"IndexCache 1/2, HISA 1/4": "1/8", "MISA, two stages 1/4": "1/4"}
     named |= {f"every {n} step": share for n, share in (("2nd", "1/2"), ("4th", "1/4"))}
-    named["every 8th step"] = "1/8"
+    named |= {"every 8th step": "1/8", "HISA 1/2, FP8": "1/4", "HISA 1/2, FP4": "1/8"}
+    named["IndexCache 1/2, HISA 1/2, FP4"] = "1/16"
     for arm in config.arms:
         assert arm.selection is None or not arm.selection.problem(layout.topk)
         schedule = arm.schedule(layout.native)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from evalkit.analysis.compare import compare_run, comparison_rows
 from evalkit.core.errors import EvalkitError
@@ -253,13 +255,17 @@ def test_prompts_that_no_schedule_can_change_are_counted(recipe, tmp_path, check
     assert all("dense" in row.flags for row in rows)
 
 
-def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, capsys):
-    text = RECIPE.replace("lag = 1", 'lag = 1\nretention = "1/8"').replace("[256]", "[1100]")
+def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, checkpoint, capsys):
+    model = shutil.copytree(checkpoint, tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    weights["model.norm.weight"].fill_(math.nan)
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    text = RECIPE.replace("lag = 1", 'lag = 1\nretention = "1/8"')
     path, out = recipe(HF, text), tmp_path / "run"
-    assert evalkit("run", path, "--out", out) == 3  # the checkpoint has 1024 positions
+    assert evalkit("run", path, "--out", out, "--set", f"model={model}") == 3
     said = capsys.readouterr()
     printed = said.out.replace("\n", " ")
-    assert "failed because: over-length: " in printed
+    assert "failed because: the model returned non-finite logits" in printed
     # S6: nothing worked in either arm, which is no equality
     assert "not one usable answer of baseline, again, IndexCache 1/4, MLI k=1" in said.err
     row = json.loads((out / "compare.json").read_text())["rows"][-1]
@@ -267,7 +273,7 @@ def test_what_is_odd_about_an_arm_is_said(recipe, tmp_path, capsys):
     assert "12 answers of the baseline and 12 answers of the arm failed or are missing" in printed
     assert "MLI k=1: a lag of 1 changes nothing here: 1 full layers are too few" in printed
     scores = next(out.glob("arms/baseline*/scores.jsonl"))
-    scores.write_text(scores.read_text().replace("needle@1100/0", "needle@1100/99"))
+    scores.write_text(scores.read_text().replace("needle@256/0", "needle@256/99"))
     assert evalkit("compare", out) == 2
     assert "which items.jsonl does not hold" in capsys.readouterr().err
 

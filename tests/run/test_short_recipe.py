@@ -96,6 +96,18 @@ def test_files_are_named_from_the_root(tmp_path, monkeypatch):
     assert recipe["arms"][-1]["indexer"] == "gone"
 
 
+def test_none_in_a_section_is_as_if_it_were_not_given(checkpoint):
+    arm = {"name": "1/4", "retention": "1/4", "lag": None, "selection": None, "indexer": None}
+    task = {"kind": "needle", "lengths": [256], "path": None}
+    recipe = short_recipe(str(checkpoint), [task], [arm], engine={"kind": "hf", "dtype": None})
+    config = parse(recipe, RunConfig, "r.toml")
+    assert recipe["arms"][-1] == {"name": "1/4", "retention": "1/4"}
+    assert (config.arms[-1].selection, config.arms[-1].lag) == (None, 0)
+    assert parse(tomllib.loads(document(recipe)), RunConfig, "r.toml") == config
+    arms = [*recipe["arms"][:-1], {"name": "1/4", "retention": "1/4", "selection": None}]
+    assert parse({**recipe, "arms": arms}, RunConfig, "r.toml") == config
+
+
 VALUES = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text() | st.floats(allow_nan=False, width=32),
     lambda inner: st.lists(inner, max_size=3),

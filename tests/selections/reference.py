@@ -49,14 +49,13 @@ def full(query, weight, keys, scale, topk):
     )
 
 
-def hisa(query, weight, keys, scale, topk, *, block, blocks):
+def hisa(query, weight, keys, scale, topk, *, block, blocks, as_key=lambda mean: mean):
     """Best blocks by their mean, the first and the last always, then keys inside them."""
     groups = blocks_of(keys, block)
     products, kept = 0, range(len(groups))
     if len(groups) > blocks:
-        coarse = {
-            b: score(query, weight, mean([keys[i] for i in g]), scale) for b, g in enumerate(groups)
-        }
+        means = [as_key(mean([keys[i] for i in g])) for g in groups]
+        coarse = {b: score(query, weight, m, scale) for b, m in enumerate(means)}
         products = len(groups) * len(query)
         coarse[0] = coarse[len(groups) - 1] = math.inf
         kept = best(coarse, blocks)

@@ -24,6 +24,13 @@ CUT = (
     Misa(heads=10, block=16),  # so many that no score is an exact 0: zeros would tie
     Misa(heads=10, block=8, candidates=10),
     Precision(keys="fp4", queries="fp4"),
+    Hisa(block=4, blocks=2, keys="fp8", queries="fp8"),
+)
+FP8 = {"keys": "fp8", "queries": "fp8"}
+ALL_KEPT = (
+    Hisa(block=8, blocks=8, **FP8),
+    Misa(heads=16, block=16, **FP8),
+    Temporal(every=1, **FP8),
 )
 
 
@@ -63,6 +70,18 @@ def test_what_cuts_nothing_answers_bit_for_bit_and_the_rest_differs(family):
         with apply_schedule(model, lagged, policy=policy):
             same = torch.equal(output(model, ids, use_cache=False), plain)
         assert same == (policy in SAME), policy.text
+
+
+@pytest.mark.parametrize("family", SCORED)
+def test_rounding_beside_what_cuts_nothing_is_rounding_alone(family):
+    model, ids = build(family), tokens(2, LENGTH)
+    _, lagged = schedules_of(model)
+    with apply_schedule(model, lagged, policy=Precision(**FP8)):
+        rounded = output(model, ids, use_cache=False)
+    for policy in (*ALL_KEPT, *SAME, CUT[-1]):
+        with apply_schedule(model, lagged, policy=policy):
+            same = torch.equal(output(model, ids, use_cache=False), rounded)
+        assert same == (policy in ALL_KEPT), policy.text
 
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "deepseek_v4"])

@@ -11,7 +11,8 @@ from evalkit.dsa import IndexFeatures, select
 from evalkit.selections.full import Full
 from evalkit.selections.hisa import Hisa
 from evalkit.selections.misa import Misa
-from evalkit.selections.precision import Precision, fp4, fp8, rotated
+from evalkit.selections.precision import Precision
+from evalkit.selections.rounding import Rounding, fp4, fp8, rotated
 from evalkit.selections.temporal import Temporal
 from tests.selections import reference
 from tests.selections.reference import lists, random_features
@@ -26,6 +27,12 @@ CUTS = {
     "fp8": Precision(keys="fp8", queries="fp8"),
     "fp4 keys": Precision(keys="fp4"),
     "fp8, scales as they are": Precision(keys="fp8", queries="fp8", scales="fp32", rotate=False),
+    "hisa, fp8": Hisa(block=4, blocks=3, keys="fp8", queries="fp8"),
+    "hisa, fp4 keys": Hisa(block=4, blocks=4, keys="fp4", rotate=False),
+    "misa, fp4 keys": Misa(heads=2, block=8, keys="fp4"),
+    "misa, two stages, fp8": Misa(
+        heads=1, block=8, candidates=12, keys="fp8", queries="fp8", scales="fp32"
+    ),
 }
 SAME = {
     "full": Full(),
@@ -35,22 +42,40 @@ SAME = {
     "unrounded": Precision(),
     "every step": Temporal(every=1),
 }
+EIGHT = {"keys": "fp8", "queries": "fp8"}
+FOUR = {"keys": "fp4", "scales": "fp32", "rotate": False}
+UNROUNDED = {"keys": "unrounded", "queries": "unrounded", "scales": "fp32", "rotate": False}
+ALONE = [
+    (Hisa(block=4, blocks=3, **UNROUNDED), Hisa(block=4, blocks=3)),
+    (Misa(heads=2, block=8, **UNROUNDED), Misa(heads=2, block=8)),
+    (Temporal(every=4, **UNROUNDED), Temporal(every=4)),
+    (Hisa(block=4, blocks=12, **EIGHT), Precision(**EIGHT)),
+    (Hisa(block=4, blocks=12, **FOUR), Precision(**FOUR)),
+    (Misa(heads=4, block=8, **EIGHT), Precision(**EIGHT)),
+    (Misa(heads=1, block=8, candidates=LENGTH, **FOUR), Precision(**FOUR)),
+    (Temporal(every=1, **EIGHT), Precision(**EIGHT)),
+]
 
 
 def by_loop(policy, features, row, topk):
     """The reference's selection of a row, and the products it took."""
     query, weight, keys = lists(features, row)
-    options = policy.model_dump(exclude={"kind"})
+    options = policy.model_dump(exclude={"kind", *Rounding.model_fields})
+    powers = policy.scales == "ue8m0"
+
+    def as_key(vector):
+        return reference.rounded(vector, policy.keys, powers=powers)
+
+    if (policy.keys, policy.queries) != ("unrounded", "unrounded"):
+        turn = rotated if policy.rotate else (lambda x: x)
+        query = turn(features.query[0, row]).tolist()
+        query = [reference.rounded(q, policy.queries, powers=powers) for q in query]
+        keys = [as_key(k) for k in turn(features.key[0, : len(keys)]).tolist()]
     if isinstance(policy, Hisa):
+        options["as_key"] = as_key
         return reference.hisa(query, weight, keys, features.scale, topk, **options)
     if isinstance(policy, Misa):
         return reference.misa(query, weight, keys, features.scale, topk, **options)
-    turn = rotated if policy.rotate else (lambda x: x)
-    powers = policy.scales == "ue8m0"
-    query = turn(features.query[0, row]).tolist()
-    keys = turn(features.key[0, : len(keys)]).tolist()
-    query = [reference.rounded(q, policy.queries, powers=powers) for q in query]
-    keys = [reference.rounded(k, policy.keys, powers=powers) for k in keys]
     return reference.full(query, weight, keys, features.scale, topk)
 
 
@@ -78,6 +103,16 @@ def test_what_cuts_nothing_selects_bit_for_bit_as_the_indexer(name):
     assert SAME[name].products(LENGTH, 4) == 4 * LENGTH
 
 
+@pytest.mark.parametrize(("both", "alone"), ALONE, ids=lambda policy: policy.text)
+def test_two_in_one_layer_are_either_alone_where_the_other_does_nothing(both, alone):
+    features = random_features(LENGTH)
+    for chunk in (1, 10**6):
+        wanted = select(features, TOPK, policy=alone, chunk_elements=chunk)
+        assert torch.equal(select(features, TOPK, policy=both, chunk_elements=chunk), wanted)
+    assert both.key_bits == alone.key_bits
+    assert both.products(LENGTH, 4) == alone.products(LENGTH, 4)
+
+
 @pytest.mark.parametrize("name", CUTS)
 def test_chunks_and_rows_do_not_change_a_selection(name):
     policy, features = CUTS[name], random_features(LENGTH)
@@ -92,34 +127,37 @@ def test_chunks_and_rows_do_not_change_a_selection(name):
     assert torch.equal(first, whole[:, :30])
 
 
+@pytest.mark.parametrize("ratio", [1, 2])
 @pytest.mark.parametrize("name", CUTS)
-def test_padding_and_batches_do_not_change_a_selection(name):
-    policy, features, pad = CUTS[name], random_features(LENGTH), 6
+def test_padding_and_batches_do_not_change_a_selection(name, ratio):
+    policy, length, pad = CUTS[name], LENGTH * ratio, 6 * ratio
+    features = random_features(length, ratio=ratio)
     alone = select(features, TOPK, policy=policy)
 
-    def behind(part):
-        return torch.cat([torch.randn(1, pad, *part.shape[2:]), part], dim=1)
+    def behind(part, count=pad):
+        return torch.cat([torch.randn(1, count, *part.shape[2:]), part], dim=1)
 
-    other = random_features(LENGTH + pad, seed=1)
-    valid = torch.ones(2, LENGTH + pad, dtype=torch.bool)
-    valid[0, :pad] = False
+    other = random_features(length + pad, seed=1, ratio=ratio)
+    valid = torch.ones(2, LENGTH + 6, dtype=torch.bool)
+    valid[0, :6] = False
     both = IndexFeatures(
         torch.cat([behind(features.query), other.query]),
-        torch.cat([behind(features.key), other.key]),
+        torch.cat([behind(features.key, 6), other.key]),
         torch.cat([behind(features.weight), other.weight]),
         features.scale,
-        torch.arange(LENGTH + pad),
+        torch.arange(length + pad),
+        ratio=ratio,
         key_valid=valid,
     )
     together = select(both, TOPK, policy=policy)
     padded = together[0, pad:]
-    assert torch.equal(torch.where(padded >= 0, padded - pad, -1), alone[0])
+    assert torch.equal(torch.where(padded >= 0, padded - 6, -1), alone[0])
     assert torch.equal(together[1:], select(other, TOPK, policy=policy))
     assert (together[0, :pad] == -1).all()
-    one_by_one = torch.stack([torch.arange(pad, LENGTH), torch.arange(LENGTH - pad)])
+    one_by_one = torch.stack([torch.arange(pad, length), torch.arange(length - pad)])
     rows = select(both, TOPK, one_by_one, policy=policy)
-    assert torch.equal(rows[0], together[0, pad:LENGTH])
-    assert torch.equal(rows[1], together[1, : LENGTH - pad])
+    assert torch.equal(rows[0], together[0, pad:length])
+    assert torch.equal(rows[1], together[1, : length - pad])
 
 
 def test_equal_blocks_and_heads_are_taken_in_order():

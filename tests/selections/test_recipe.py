@@ -49,6 +49,7 @@ def recipe(selection, **more):
         ({"kind": "hisa", "block": 8, "blocks": 1}, "arms.1.selection.blocks: Input should be"),
         ({"block": 8}, "kind is missing; known: full, hisa, misa, precision, temporal"),
         ({"kind": "precision", "keys": "fp7"}, "arms.1.selection.keys: "),
+        ({"kind": "temporal", "every": 2, "key": "fp8"}, "selection.key; did you mean keys?"),
         ("hisa", "not a section with a kind"),
     ],
 )
@@ -91,6 +92,20 @@ def test_records_of_recipes_without_a_selection_stay_as_they_were():
     assert "selection" not in plain
     assert cut["selection"] == {"kind": "temporal", "every": 4, "recent": True}
     assert parse(config.model_dump(mode="json"), RunConfig, "recipe") == config
+
+
+def test_rounding_is_recorded_where_it_is_done():
+    blocks = {"kind": "hisa", "block": 8, "blocks": 4}
+    rounding = {"keys": "fp8", "queries": "fp8", "scales": "ue8m0", "rotate": True}
+    config = parse(recipe({**blocks, "keys": "fp8", "queries": "fp8"}), RunConfig, "recipe")
+    selection = config.arms[1].selection
+    assert selection.text == "hisa block=8 blocks=4 keys=fp8 queries=fp8"
+    assert selection.section == {**blocks, "keys": "fp8", "queries": "fp8"}
+    record = config.model_dump(mode="json")
+    assert record["arms"][1]["selection"] == {**blocks, **rounding}
+    assert parse(record, RunConfig, "recipe") == config
+    plain = parse(recipe({**blocks, "rotate": False}), RunConfig, "recipe")
+    assert plain.model_dump(mode="json")["arms"][1]["selection"] == blocks
 
 
 def test_arms_that_select_otherwise_read_no_prompt_together():

@@ -182,7 +182,22 @@ def test_a_broken_record_is_named_by_file_and_line(rows, said, tmp_path, written
     assert refusal(section(path=written(rows), id="id"), tmp_path).startswith(said)
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_csv_of_a_spreadsheet_is_read(tmp_path, delimiter, mark):
+    """Semicolons where a comma is for decimals, a byte order mark, blanks around names."""
+    rows = [["text", " question", "gold "], ['a, "b"', "1, 2?", "3,5"], ["c", "d", "e"]]
+    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as stream:
+        stream.write(mark)
+        csv.writer(stream, delimiter=delimiter).writerows(rows)
+    first, second = samples(section(path="rows.csv"), tmp_path)
+    assert (first.text, first.references) == ('a, "b" 1, 2?', ("3,5",))
+    assert (second.text, second.references) == ("c d", ("e",))
+
+
 def test_a_broken_csv_is_named_by_its_line(tmp_path):
+    (tmp_path / "x.csv").write_text("text,question,gold,gold\na,b,c,d\n")
+    assert refusal(section(path="x.csv"), tmp_path) == "x.csv:1: gold: heads two fields"
     head = "text,question,gold\n"
     for body, said in (
         ("a,b,c\nd,e\n", "x.csv:3: 2 fields, and 3 in the header"),

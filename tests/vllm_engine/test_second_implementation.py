@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from evalkit.dsa import ReuseSchedule, apply_schedule
-from evalkit.selections.precision import Precision, fp8
+from evalkit.selections.precision import Precision
+from evalkit.selections.rounding import fp8
 from tests.vllm_engine import start
 from tests.vllm_engine.model import C4, SHAPE, TOPK, prompt
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 
 from evalkit.dsa.json_types import JsonObject
@@ -84,6 +84,7 @@ class ComparisonRecord:
         summaries: what the benchmarks themselves report.
         rows: the table.
         perplexity: rows of the texts that were read.
+        taken_out: (compared, answered) samples of the tasks that some were taken out of.
     """
 
     baseline: str
@@ -95,6 +96,7 @@ class ComparisonRecord:
     summaries: Mapping[str, JsonObject]
     rows: tuple[ComparisonRow, ...]
     perplexity: tuple[JsonObject, ...] = ()
+    taken_out: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def json(self) -> JsonObject:
         """The document."""
@@ -108,4 +110,5 @@ class ComparisonRecord:
             "summaries": dict(self.summaries),
             "rows": [row.json() for row in self.rows],
             "perplexity": list(self.perplexity),
+            "taken_out": {task: list(counts) for task, counts in self.taken_out.items()},
         }

@@ -24,6 +24,12 @@ FORMAT = 1
 """Of run.json and of the files beside it; a higher one was written by a later version."""
 
 
+def position(sample_id: str) -> int:
+    """Position of a sample in its task, by its id; 0 where the id does not tell."""
+    index = sample_id.rpartition("/")[2]
+    return int(index) if index.isdecimal() else 0
+
+
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
     """One task of a run.
@@ -33,6 +39,8 @@ class TaskEntry:
         samples: planned per arm.
         deviations: departures from the official benchmark.
         looks: how many samples it had when a table was made and others were added then.
+        answered: with those beyond `samples` that an arm had answered when fewer were asked; 0
+            where there are none.
         stored: the JSON object.
     """
 
@@ -40,6 +48,7 @@ class TaskEntry:
     samples: int
     deviations: JsonObject
     looks: tuple[int, ...]
+    answered: int
     stored: JsonObject = field(repr=False)
 
     @classmethod
@@ -55,6 +64,7 @@ class TaskEntry:
             integer(data, "samples"),
             optional_fields(data, "deviations"),
             tuple(integer({"looks": n}, "looks") for n in as_list(data.get("looks"))),
+            integer(data, "answered") if "answered" in data else 0,
             data,
         )
 
@@ -66,6 +76,16 @@ class TaskEntry:
         """With the numbers of samples of earlier tables."""
         counts = list(looks)
         return TaskEntry.parse({**self.stored, **({"looks": counts} if counts else {})})
+
+    def with_answered(self, answered: int) -> TaskEntry:
+        """With the number of samples, those beyond the ones asked that were answered too."""
+        if answered <= self.samples:
+            return self
+        return TaskEntry.parse({**self.stored, "answered": answered})
+
+    def took_out(self, sample_id: str) -> bool:
+        """Whether a sample of this task was taken out of the run after it was answered."""
+        return self.answered > 0 and position(sample_id) >= self.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +303,20 @@ class RunRecord:
         return frozenset(self.cells).difference(task.name for task in self.tasks)
 
     @property
+    def reduced(self) -> dict[str, tuple[int, int]]:
+        """(asked, answered) samples of the tasks that some were taken out of when answered."""
+        return {task.name: (task.samples, task.answered) for task in self.tasks if task.answered}
+
+    def taken_out(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those of some samples that were taken out of the run after they were answered.
+
+        Their answers stay on the disk; verdicts hold with them, too.
+        """
+        tasks = {task.name: task for task in self.tasks if task.answered}
+        cells = ((i, tasks.get(i.rpartition("/")[0])) for i in ids) if tasks else ()
+        return frozenset(i for i, task in cells if task is not None and task.took_out(i))
+
+    @property
     def names(self) -> list[str]:
         """Of the arms, in order."""
         return [arm.name for arm in self.arms]
@@ -333,7 +367,8 @@ class RunRecord:
         runs = (self, *others)
         tasks: dict[str, TaskEntry] = {}
         for task in (task for run in runs for task in run.tasks):
-            if task.name not in tasks or task.samples > tasks[task.name].samples:
+            old = tasks.setdefault(task.name, task)
+            if (task.samples, task.answered) > (old.samples, old.answered):
                 tasks[task.name] = task
         merged = replace(self, arms=tuple(arms), tasks=tuple(tasks.values()))
         return replace(merged, merged=tuple(run.identity_sha256 for run in runs))

@@ -44,6 +44,7 @@ class Family:
         rope_slice: which channels of a head are rotated.
         padding: whether rows of one batch may be padded (windows of a compressor forbid it).
         sentinel: whether attention takes -1 for "no key here".
+        static_cache: whether transformers has one for it.
         sparse: whether its attention hands selected positions on (transformers' `indices`), so that
             `evalkit.dsa.sparse_attention` can take its place.
         dialect: how transformers reads reuse settings of this family
@@ -63,6 +64,7 @@ class Family:
     rope_slice: Literal["first", "last"] = "first"
     padding: bool = True
     sentinel: bool = False
+    static_cache: bool = True
     sparse: bool = False
     dialect: str = ""
     refused: str = ""

@@ -47,10 +47,12 @@ def adapter(family: Family) -> Adapter:
             query = rotate_slice(query, query_call.rope, width, family.rope_slice, rotate)
             key = rotate_slice(key, call.rope, width, family.rope_slice, rotate)
         key = key.squeeze(2)
+        positions = torch.arange(key.shape[1], device=key.device)
         if call.cache is not None:
             key = call.cache.update_indexer(key, call.layer_id)
-        first = key.shape[1] - call.hidden.shape[1]
-        positions = torch.arange(first, key.shape[1], device=key.device)
+            # Not by the number of keys: a static cache hands out its room, too. Attention has
+            # stored these rows before its indexer runs.
+            positions = positions + (call.cache.get_seq_length(call.layer_id) - len(positions))
         return IndexFeatures(
             query=query.float(),
             key=key.float(),

@@ -85,6 +85,7 @@ FAMILIES: dict[str, Family] = {
         rope_slice="last",
         padding=False,
         sentinel=True,
+        static_cache=False,
         dialect="transformers-v4",
     ),
     # Served by SGLang and vLLM; transformers has no such models.

@@ -1,6 +1,7 @@
 """Transformers in this process, or in the processes of `accelerate launch`."""
 
 from evalkit.config.engine import EngineKind
+from evalkit.core.model_info import positions
 from evalkit.engines.base import Engine
 from evalkit.engines.hf.config import HfConfig
 
@@ -21,4 +22,5 @@ KIND = EngineKind(
     selects=True,
     likelihoods=True,
     repeatable=lambda _: True,
+    positions=lambda _, model: positions(model),
 )

@@ -288,14 +288,14 @@ class HfEngine:
         """
         sites = None if self._loaded is None else self._loaded.sites
         padding = sites is None or sites.family.padding
-        order = sorted(prompts, key=lambda p: (-_size(p), p.sample.id))
+        order = sorted(prompts, key=lambda p: (-p.size, p.sample.id))
         batch: list[Prompt] = []
         for prompt in order:
             if batch:
                 longest = len(batch[0].token_ids)
                 full = (
                     len(batch) >= self.config.max_batch
-                    or (len(batch) + 1) * _size(batch[0]) > self.config.batch_tokens
+                    or (len(batch) + 1) * batch[0].size > self.config.batch_tokens
                     or (not padding and len(prompt.token_ids) != longest)
                 )
                 if full:
@@ -309,10 +309,6 @@ class HfEngine:
 def _selection(ask: Ask) -> str | None:
     """The policy by which an arm's full layers select, in words."""
     return None if ask.arm.selection is None else ask.arm.selection.text
-
-
-def _size(prompt: Prompt) -> int:
-    return len(prompt.token_ids) + prompt.max_new_tokens
 
 
 def _left(ask: Ask, batch: Sequence[Prompt]) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from evalkit.core.model_info import positions_of
 from evalkit.core.reasoning import answer_start, marker_tokens, still_reasons
 from evalkit.core.types import Prompt
 from evalkit.dsa import AppliedSchedule, Phase
@@ -111,8 +112,7 @@ class GreedyDecoder:
         self.model = model
         self.tokenizer = tokenizer
         self.prefill_chunk = prefill_chunk
-        text = text_config_of(model)
-        self.limit: int | None = getattr(text, "max_position_embeddings", None)
+        self.limit = positions_of(text_config_of(model))
         self.stop_ids = _stop_ids(model, tokenizer)
 
     @torch.inference_mode()
@@ -149,11 +149,10 @@ class GreedyDecoder:
         return problems, [p for p, problem in zip(batch, problems, strict=True) if not problem]
 
     def _problem(self, prompt: Prompt) -> str | None:
-        need = len(prompt.token_ids) + prompt.max_new_tokens
         if not prompt.token_ids:
             return "empty prompt"
-        if self.limit is not None and need > self.limit:
-            return f"over-length: {need} tokens, the model has {self.limit} positions"
+        if self.limit is not None and prompt.size > self.limit:
+            return f"over-length: {prompt.size} tokens, the model has {self.limit} positions"
         return None
 
     @torch.inference_mode()

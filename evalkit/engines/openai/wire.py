@@ -25,7 +25,7 @@ class Wire:
 
     def cost(self, prompt: Prompt) -> int:
         """Tokens that a request holds at the server."""
-        return len(prompt.token_ids) + prompt.max_new_tokens
+        return prompt.size
 
     def seconds(self, prompt: Prompt) -> float:
         """Time that a request may take."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from evalkit.analysis.compare import RunComparison, left_out
+from evalkit.analysis.compare import RunComparison
 from evalkit.analysis.perplexity import PerplexityRow
 from evalkit.core.grid import Grid
 from evalkit.report.panels.base import Panel, Section, Table
@@ -34,7 +34,7 @@ def tables(comparison: RunComparison) -> list[Grid]:
         )
         title = (
             f"perplexity of {task}, {rows[0].tokens:,} tokens scored; lower is better; against"
-            f" {comparison.result.baseline}{left_out(comparison.excluded)}"
+            f" {comparison.result.baseline}{comparison.left_out}"
         )
         grids.append(Grid(title, head, tuple(map(_cells, rows)), (1, 2, 3, 5)))
     return grids

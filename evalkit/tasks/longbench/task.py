@@ -72,6 +72,11 @@ class LongBenchTask:
             changes["max_new_tokens"] = self.config.max_new_tokens
         return changes
 
+    def longest(self, count: int) -> int:
+        """Position of the longest record, in characters and uncut, among the first `count`."""
+        entries = [self._file.records[line][1] for line in self._lines[:count]]
+        return max(range(count), key=lambda i: len(entries[i].context) + len(entries[i].input))
+
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index`, its middle cut out where it is longer than `max_length`.
 

@@ -51,6 +51,11 @@ class RecordsTask:
     def _questions(self) -> questions.Questions:
         return questions.load(self.config, self.base_dir)
 
+    def longest(self, count: int) -> int:
+        """Position of the longest prompt, in characters and uncut, among the first `count`."""
+        template, entries = self._questions.template, self._questions.entries
+        return max(range(count), key=lambda i: len(template.fill(entries[i].row)))
+
     def sample(self, index: int, renderer: Renderer) -> Sample:
         """Sample `index`, its middle cut out where prompt and answer are longer than `length`.
 

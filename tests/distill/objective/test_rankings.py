@@ -20,7 +20,8 @@ from evalkit.dsa.scores import index_scores
 from evalkit.selections.full import Full
 from evalkit.selections.hisa import Hisa
 from evalkit.selections.misa import Misa
-from evalkit.selections.precision import Precision, rotated
+from evalkit.selections.precision import Precision
+from evalkit.selections.rounding import rotated
 from evalkit.selections.temporal import Temporal
 from tests.distill.objective.test_loss import features, objective
 from tests.selections import reference
@@ -56,36 +57,43 @@ class Query:
         return [torch.stack([self.keys[i] for i in group]).mean(0) for group in groups]
 
 
+def near(x, kind):
+    """Rounded, with the gradient of what is not."""
+    rows = [reference.rounded(row, kind) for row in x.detach().tolist()]
+    return x + (torch.tensor(rows, dtype=x.dtype) - x.detach())
+
+
+def rounded(policy, one):
+    """What the policy sees of a query."""
+    if policy.keys == policy.queries == "unrounded":
+        return one
+    keys = [near(rotated(k[None]), policy.keys)[0] for k in one.keys]
+    return replace(one, query=near(rotated(one.query), policy.queries), keys=keys)
+
+
 def plain_rankings(policy, one):
     """(scores, groups of keys that they stand for, how many are taken) per ranking of a query."""
-    alone = [[i] for i in range(len(one.keys))]
+    one, alone = rounded(policy, one), [[i] for i in range(len(one.keys))]
     every = (one.scores(one.keys), alone, TOPK)
     if isinstance(policy, Hisa):
         groups = reference.blocks_of(one.keys, policy.block)
         if len(groups) <= policy.blocks or policy.blocks == 2:
             return [every]
         free = groups[1:-1]
-        return [(one.scores(one.means(free)), free, policy.blocks - 2), every]
-    if isinstance(policy, Misa):
-        if policy.candidates is not None and len(one.keys) <= policy.candidates:
-            return [every]
-        means = one.means(reference.blocks_of(one.keys, policy.block))
-        heads = range(len(one.query))
-        energy = {h: one.scores(means, [h]).abs().sum().item() for h in heads}
-        heads = sorted(reference.best(energy, policy.heads))
-        routed = one.scores(one.keys, heads)
-        if policy.candidates is None:
-            return [(routed, alone, TOPK)]
-        return [(routed, alone, policy.candidates), every]
-
-    def near(x, kind):
-        """Rounded, with the gradient of what is not."""
-        rows = [reference.rounded(row, kind) for row in rotated(x).detach().tolist()]
-        return rotated(x) + (torch.tensor(rows, dtype=x.dtype) - rotated(x).detach())
-
-    query = near(one.query, policy.queries)
-    keys = [near(k[None], policy.keys)[0] for k in one.keys]
-    return [(Query(query, one.weight, keys, one.scale).scores(keys), alone, TOPK)]
+        means = [near(mean[None], policy.keys)[0] for mean in one.means(free)]
+        return [(one.scores(means), free, policy.blocks - 2), every]
+    if not isinstance(policy, Misa):
+        return [every]
+    if policy.candidates is not None and len(one.keys) <= policy.candidates:
+        return [every]
+    means = one.means(reference.blocks_of(one.keys, policy.block))
+    heads = range(len(one.query))
+    energy = {h: one.scores(means, [h]).abs().sum().item() for h in heads}
+    heads = sorted(reference.best(energy, policy.heads))
+    routed = one.scores(one.keys, heads)
+    if policy.candidates is None:
+        return [(routed, alone, TOPK)]
+    return [(routed, alone, policy.candidates), every]
 
 
 def plain_loss(policy, student, teachers, share):
@@ -118,6 +126,8 @@ POLICIES = {
     "two stages": Misa(heads=2, block=5, candidates=12),
     "fp8": Precision(keys="fp8", queries="fp8"),
     "fp4 keys": Precision(keys="fp4"),
+    "blocks of fp8": Hisa(block=3, blocks=4, keys="fp8", queries="fp8"),
+    "heads, fp4": Misa(heads=1, block=5, keys="fp4", queries="fp4"),
 }
 
 
@@ -151,8 +161,9 @@ def test_a_plain_second_implementation_has_the_same_loss_and_gradient(name, elem
         Misa(heads=1, block=2, candidates=24),
         Precision(),
         Temporal(every=1),
+        Hisa(block=4, blocks=6, scales="fp32", rotate=False),
     ],
-    ids=lambda p: p.text,
+    ids=lambda p: str(p.section),
 )
 @pytest.mark.parametrize("elements", [1, 70, 2**20])
 def test_where_nothing_is_left_out_it_is_the_full_scan_bit_for_bit(policy, elements):
