@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from evalkit.core.console import echo
+from evalkit.core.errors import EvalkitError
 
 
 def cache(
@@ -17,6 +18,8 @@ def cache(
     """How many answers a cache holds, and how much of the disk; or clear it."""
     from evalkit.run.answer_cache import AnswerCache
 
+    if not directory.is_dir():
+        raise EvalkitError(f"{directory}: no such folder")
     answers = AnswerCache(directory)
     if clear:
         echo(f"{directory}: {answers.clear():,} answers dropped")

@@ -149,6 +149,8 @@ def test_size_and_clear(tmp_path, capsys):
     assert evalkit("cache", tmp_path, "--clear") == 0
     assert capsys.readouterr().out == f"{tmp_path}: 1,200 answers dropped\n"
     assert AnswerCache(tmp_path).size()[0] == 0
+    assert evalkit("cache", tmp_path / "gone") == 2
+    assert capsys.readouterr().err == f"evalkit: {tmp_path / 'gone'}: no such folder\n"
 
 
 def test_a_file_that_is_no_cache_is_one_line(tmp_path, capsys):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from evalkit.analysis.compare import compare_run
 from evalkit.analysis.run_list import list_runs
 from evalkit.run.current_scores import current_scores
+from evalkit.run.merge import open_runs
 from evalkit.run.store import RunStore
 from tests.command import evalkit
 from tests.servers.fake import FakeServer
@@ -207,6 +209,18 @@ def test_what_an_arm_lacks_of_the_samples_left_is_answered(run, tmp_path):
     assert run([2048], samples=2) == 0
     assert set(asked(store).values()) == {4}
     assert json.loads((store.path / "compare.json").read_text())["unfinished"] == {}
+
+
+@pytest.mark.parametrize("first", ["run", "other"])
+def test_of_merged_runs_the_one_with_samples_taken_out_binds(run, tmp_path, first):
+    assert run([2048], samples=5) == 0
+    assert run([2048], samples=3) == 0
+    assert run([2048], samples=3, out="other") == 0
+    names = [first, "other" if first == "run" else "run"]
+    compared = compare_run(open_runs([tmp_path / name for name in names]))
+    assert compared.taken == {"graphwalk_parents@2048": (3, 5)}
+    assert compared.unfinished == {}
+    assert {row.n for row in compared.result.rows} == {3}
 
 
 def test_more_samples_than_were_ever_answered_say_how_many_there_were(run, tmp_path):

@@ -165,8 +165,9 @@ def test_a_run_without_an_answer_binds_nobody(recipe, tmp_path, checkpoint, caps
     assert "no usable tokenizer" in error
     assert error.count("\n") == 1
     assert evalkit("run", path, "--out", out) == 0
-    assert evalkit("run", path, "--out", out, "--limit", 1) == 2
-    assert "has answers to 12 samples, 1 are asked" in capsys.readouterr().err
+    other = recipe(text=RECIPE.replace("value_digits = 4", "value_digits = 5"))
+    assert evalkit("run", other, "--out", out) == 2
+    assert "task needle@256.value_digits was 4, is 5" in capsys.readouterr().err
 
 
 def _cut_weights(model):

@@ -182,7 +182,7 @@ def fit(
     if best is None:
         raise EvalkitError(
             f"{name}: too short for this task: the smallest prompt takes {shortest} {unit}, "
-            f"and {limit} are left for it"
+            f"and {max(0, limit)} are left for it"
         )
     return best
 
