@@ -282,7 +282,9 @@ def test_predicted_cost_is_what_readers_lose():
 
 
 @pytest.mark.parametrize(
-    "policy", [Misa(heads=2, block=8), Temporal(every=3)], ids=lambda p: p.name
+    "policy",
+    [Misa(heads=2, block=8), Temporal(every=3), Misa(heads=2, block=8, keys="fp4")],
+    ids=lambda p: p.text,
 )
 def test_under_a_policy_the_loss_is_that_of_a_plain_forward(tmp_path, policy):
     model = build("deepseek_v32", num_hidden_layers=4, mlp_layer_types=["dense"] * 4)
