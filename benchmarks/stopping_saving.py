@@ -36,13 +36,13 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=20, help="seeds averaged over")
     args = parser.parse_args()
     store = RunStore(args.run)
-    names = [arm["name"] for arm in store.read_run()["arms"]]
+    names = [arm.name for arm in store.read_run().arms]
     base = args.baseline or names[0]
     items = store.read_items()
     scores = {name: store.read_scores(name) for name in names}
     tasks: dict[str, list[str]] = {}
     for sample_id in scores[base]:
-        tasks.setdefault(items[sample_id]["task"], []).append(sample_id)
+        tasks.setdefault(items[sample_id].task, []).append(sample_id)
     print(f"Command: python benchmarks/stopping_saving.py RUN_DIR {' '.join(sys.argv[2:])}\n")
     print("| arm | margin | question | answers needed | of | saved | tasks decided |")
     print("|---|---:|---|---:|---:|---:|---:|")
@@ -53,11 +53,11 @@ def main() -> None:
             for question in QUESTIONS:
                 spent, decided = 0, 0
                 for ids in tasks.values():
-                    clusters = [items[i]["cluster"] for i in ids]
+                    clusters = [items[i].cluster for i in ids]
                     for seed in range(args.orders):
                         order = sampling_order(ids, clusters=clusters, seed=seed)
                         d = [
-                            scores[name][ids[k]]["score"] - scores[base][ids[k]]["score"]
+                            scores[name][ids[k]].score - scores[base][ids[k]].score
                             for k in order
                         ]
                         n = drawn(d, [clusters[k] for k in order], margin, question)

@@ -128,7 +128,7 @@ def arms_of(run: Path) -> dict[str, dict[str, Any]]:
         scores = store.read_scores(arm)
         rows = store.read_samples(arm)
         answered[arm] = {
-            k: {"score": row["score"], "answer": rows[k]["completion"]} for k, row in scores.items()
+            k: {"score": row.score, "answer": rows[k].completion} for k, row in scores.items()
         }
     return answered
 
