@@ -11,6 +11,7 @@ from evalkit.stats.one_sided import OneSidedTest, ScoreTest
 from evalkit.stats.sequential_test import SequentialTest
 from evalkit.stats.trinomial import PairedCounts
 from evalkit.stats.verdict import (
+    MoreData,
     OneOfMany,
     Reason,
     RepeatDiffers,
@@ -139,8 +140,9 @@ class Decision:
         return self.evidence.p_worse if self.p_worse_adjusted is None else self.p_worse_adjusted
 
     def withheld(self, reason: Reason) -> Decision:
-        """The same evidence without a verdict."""
-        return replace(self, verdict=Verdict.WITHHELD, reasons=(reason, *self.reasons))
+        """The same evidence without a verdict; more samples would not give one."""
+        others = tuple(r for r in self.reasons if not isinstance(r, MoreData))
+        return replace(self, verdict=Verdict.WITHHELD, reasons=(reason, *others))
 
 
 def weigh(against: Sequence[Views], margin: float, alpha: float) -> Evidence:

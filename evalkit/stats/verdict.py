@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from evalkit.core.errors import EvalkitError
 from evalkit.dsa.json_types import JsonObject
@@ -107,6 +108,9 @@ class SmallTasks:
     def __str__(self) -> str:
         tasks = ", ".join(f"{task} {now} → {then}" for task, (now, then) in self.needed.items())
         return f"more {self.noun} of the smallest tasks would decide: {tasks}"
+
+
+MoreData: TypeAlias = MoreUnits | UnseenChanges | SmallTasks  # what more samples would do
 
 
 @dataclass(frozen=True, slots=True)

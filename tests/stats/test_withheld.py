@@ -91,6 +91,8 @@ def test_a_baseline_at_zero_or_chance_withholds():
     zero = only([0.0] * 500, [0.0] * 500, margin(0.02))
     assert zero.verdict == "withheld"
     assert zero.decision.reasons[0] == NothingToLose(0.0, 0.0, 0.0)
+    few = only([0.0] * 20, [0.0] * 20, margin(0.02))  # undecided but for the floor
+    assert few.decision.reasons == (NothingToLose(0.0, 0.0, 0.0),)  # no number of samples decides
     letters = [1.0, 0.0, 0.0, 0.0] * 125
     floors = {f"qa/{k:04d}": 0.25 for k in range(500)}
     assert only(letters, letters, margin(0.02, floors=floors)).verdict == "withheld"
