@@ -56,10 +56,7 @@ def main() -> None:
                     clusters = [items[i].cluster for i in ids]
                     for seed in range(args.orders):
                         order = sampling_order(ids, clusters=clusters, seed=seed)
-                        d = [
-                            scores[name][ids[k]].score - scores[base][ids[k]].score
-                            for k in order
-                        ]
+                        d = [scores[name][ids[k]].score - scores[base][ids[k]].score for k in order]
                         n = drawn(d, [clusters[k] for k in order], margin, question)
                         spent += n
                         decided += n < len(d)
