@@ -29,8 +29,8 @@ CHUNK = 256
 ARMS = [ReuseSchedule.uniform(LAYERS, *arm) for arm in (("1", 0), ("1/4", 0), ("1/8", 0))]
 ARMS += [ReuseSchedule.uniform(LAYERS, *arm) for arm in (("1", 1), ("1/4", 1), ("1/2", 2))]
 ARMS += [ReuseSchedule.uniform(LAYERS, "1/4", 1, lag_phase="all")]
-# Scores are of some units. Sums in another order swap keys that score the same to rounding, and what
-# a swap changes grows from layer to layer: the first layers are held row by row, all by their share.
+# Scores are of some units. Sums in another order swap keys that score the same to rounding, and
+# what a swap changes grows from layer to layer: the first layers are held row by row, all by share.
 TIED, FIRST, RARE = 2e-3, 8, 0.05
 
 
