@@ -10,7 +10,6 @@ from tests.vllm_engine import kernels, plain_mla
 def install() -> tuple[str, ...]:
     """Put all of them in place; the kernels that had to be replaced."""
     _tile_schedules_that_the_cpu_does_not_have()
-    _rotary_embedding_of_parts()
     plain_mla.install()
     missing = kernels.install()
     if missing:
@@ -33,13 +32,6 @@ def _tile_schedules_that_the_cpu_does_not_have() -> None:
     ):
         plan = builder.build_tile_scheduler
         builder.build_tile_scheduler = lambda *args, _plan=plan: Complete(_plan(*args))
-
-
-def _rotary_embedding_of_parts() -> None:
-    """The CPU kernel rotates the wrong channels where heads are parts of wider rows, as in V3.2."""
-    from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
-
-    RotaryEmbedding.forward_cpu = RotaryEmbedding.forward_native
 
 
 def _chunks_and_prefixes_as_with_amx() -> None:

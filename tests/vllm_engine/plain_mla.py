@@ -3,8 +3,9 @@
 vLLM has no CPU path for this family. Model, layers, scheduler, paged caches and metadata are
 vLLM's own; what is put in their place is the attention backend (`PlainSparseBackend`), the
 indexer's cache insert, scores and top-k (`select`), and the rounding of index queries and keys to
-FP8, which is left out: index keys lie in the engine's paged cache as they are. DeepSeek-V4 keeps
-vLLM's own CPU path.
+FP8, which is left out: index keys lie in the engine's paged cache as they are. The CPU kernel of
+rotary embeddings rotates the wrong channels where heads are parts of wider rows, as here: vLLM's
+formula in torch takes its place. DeepSeek-V4 keeps vLLM's own CPU path.
 """
 
 from __future__ import annotations
@@ -63,6 +64,14 @@ def install() -> None:
             scales = head_dim // 132 * 4  # per block of 128 channels, which are bytes
             super().__init__(head_dim - scales, torch.get_default_dtype(), prefix, cache_config)
 
+    rope = deepseek_v2.get_rope
+
+    def in_torch(*args: Any, **options: Any) -> Any:
+        module = rope(*args, **options)
+        module._forward_method = module.forward_native
+        return module
+
+    deepseek_v2.get_rope = in_torch
     deepseek_v2.DeepseekV32IndexerCache = UnroundedCache
     deepseek_v2.per_token_group_quant_fp8 = lambda q, *_, **__: (q, q.new_ones(len(q), 1))
 
