@@ -29,6 +29,12 @@ def test_a_recipe_is_read_and_its_arms_fit_thirty_layers(length):
     assert config.model is not None and config.model.endswith(f"dsa-{length // 8}")
 
 
+def test_two_engines_are_asked_the_same_of_the_dense_model():
+    local, served = (load(FOLDER / f"dense-{name}.toml", RunConfig) for name in ("hf", "vllm"))
+    assert local.tasks == served.tasks and local.model == served.model
+    assert (local.engine.kind, served.engine.kind) == ("hf", "openai_server")
+
+
 def test_both_lengths_compare_the_same_arms():
     short, long = (load(FOLDER / f"{length}.toml", RunConfig) for length in (512, 1024))
     assert short.arms == long.arms and short.compare == long.compare
