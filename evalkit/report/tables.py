@@ -78,23 +78,14 @@ def by_task(comparison: RunComparison) -> Grid:
         if any(cell != "–" for cell in cells[1:]):
             rows.append(tuple(cells))
     head = ("arm", *(f"{task} (n={row.n if row else 0})" for task, row in base.items()))
-    return Grid(
-        f"by task: score, Δ [interval]{comparison.left_out}",
-        head,
-        tuple(rows),
-    )
+    return Grid(f"by task: score, Δ [interval]{comparison.left_out}", head, tuple(rows))
 
 
 def _alone(comparison: RunComparison) -> Grid:
     """The scores of a run that has one arm."""
     rows = [_find(comparison, comparison.result.baseline, t.name) for t in comparison.tasks]
     cells = tuple((row.task, str(row.n), number(row.score)) for row in rows if row is not None)
-    return Grid(
-        f"by task{comparison.left_out}",
-        ("task", "n", "score"),
-        cells,
-        (1, 2),
-    )
+    return Grid(f"by task{comparison.left_out}", ("task", "n", "score"), cells, (1, 2))
 
 
 def _tall(comparison: RunComparison) -> Grid:
@@ -144,12 +135,7 @@ def counts(comparison: RunComparison) -> Grid:
         )
         rows.append((arm.name, f"{answered} of {planned}", *cells))
     head = ("arm", "answered", *(FLAGS[flag] for flag in shown))
-    return Grid(
-        f"answers{comparison.left_out}",
-        head,
-        tuple(rows),
-        tuple(range(1, len(head))),
-    )
+    return Grid(f"answers{comparison.left_out}", head, tuple(rows), tuple(range(1, len(head))))
 
 
 def notes(comparison: RunComparison, *, every_task: bool = False) -> list[str]:

@@ -32,7 +32,7 @@ from evalkit.engines.base import (
 from evalkit.prompts.renderer import ChatRenderer
 from evalkit.run.answer_cache import AnswerCache
 from evalkit.run.cached_arms import cached_arms
-from evalkit.run.first_prompts import ask_first_prompts, require_fit
+from evalkit.run.first_prompts import Need, ask_first_prompts, require_fit
 from evalkit.run.plan import RunPlan
 from evalkit.run.prompt_texts import renderer_of
 from evalkit.run.recorder import RunRecorder
@@ -111,14 +111,13 @@ def run(
         done = {arm.name: answered(store, arm.name) for arm in arms}
         unfinished = [arm for arm in arms if _lacks(todo, done[arm.name], recorder.run)]
         if ENGINES.of(todo.config.engine).servers:
-            unfit, positions = _check(engine, unfinished, schedules, recorder)
-            require_fit(todo, needs[model], positions)
-            refused |= unfit
+            refused |= _check(todo, needs[model], engine, unfinished, schedules, recorder)
         recorder.write()
         arms = [arm for arm in arms if arm.name not in refused]
         _exclude(refused, stopping)
-        keys = (todo, recorder.run, arms, facts, schedules)
-        known = {} if cache is None else cached_arms(cache, *keys)
+        known = {}
+        if cache is not None:
+            known = cached_arms(cache, todo, recorder.run, arms, facts, schedules)
         turns = [
             Turn(engine, a, schedules[a.name], renderer, store, on_answer, known.get(a.name))
             for a in arms
@@ -231,17 +230,19 @@ def _block(
 
 
 def _check(
+    todo: RunPlan,
+    needs: Sequence[Need],
     engine: Engine,
     arms: Sequence[ArmConfig],
     schedules: Mapping[str, ReuseSchedule | None],
     recorder: RunRecorder,
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Ask servers whether they run the schedules of their arms.
+) -> dict[str, str]:
+    """Ask servers whether they run the schedules of their arms; the reasons of those that do not.
 
     Nothing is recorded under the name of an arm that is not engaged.
 
-    Returns:
-        the reasons of arms that are not, and the positions of servers that tell theirs, by arm.
+    Raises:
+        EvalkitError: a cell is too long for a server that tells its window.
     """
     from evalkit.engagement.check import check_arm
     from evalkit.engagement.evidence import checked_arms
@@ -263,7 +264,8 @@ def _check(
             refused[arm.name] = f"not engaged: {check.reason}{check.start_hint}"
         elif check.positions is not None:
             positions[arm.name] = check.positions
-    return refused, positions
+    require_fit(todo, needs, positions)
+    return refused
 
 
 def blocks(
