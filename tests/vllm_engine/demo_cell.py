@@ -12,15 +12,17 @@ import argparse
 import json
 import subprocess
 import sys
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evalkit.dsa import ReuseSchedule
-from tests.paths import ROOT, TINY_MODEL
+from tests.paths import ROOT
 from tests.vllm_engine.server import Server
 from tests.vllm_engine.small_model import save
 
-LAYERS, CELL = 24, "needle@512"
+LAYERS = 24
 ARMS = {
     "baseline": ("1", 0),
     "IndexCache 1/4": ("1/4", 0),
@@ -28,32 +30,9 @@ ARMS = {
     "MLI k=1": ("1", 1),
     "1/4 + MLI k=1": ("1/4", 1),
 }
-NEEDLE = f"""
-[[tasks]]
-kind = "needle"
-lengths = [512]
-depths = [0, 25, 50, 75, 100]
-repeats = REPEATS
-needles = 4
-value_digits = 4
-key_adjectives = "{ROOT}/recipes/tiny/words/adjectives.txt"
-key_nouns = "{ROOT}/recipes/tiny/words/nouns.txt"
-max_new_tokens = 16
-"""
-LOCAL = """
-[engine]
-kind = "hf"
-dtype = "float32"
-batch_tokens = 8192
-prefill_chunk = 256
-indexer = "chunked"
-"""
-SERVED = """
-[engine]
-kind = "openai_server"
-urls = ["http://127.0.0.1:9"]
-max_requests = 4
-"""
+DEMO = ROOT / "recipes" / "eval" / "demo.toml"
+NEEDLES = next(t for t in tomllib.loads(DEMO.read_text())["tasks"] if t["kind"] == "needle")
+SERVED = {"kind": "openai_server", "urls": ["http://127.0.0.1:9"], "max_requests": 4}
 
 
 def main() -> None:
@@ -63,6 +42,7 @@ def main() -> None:
     parser.add_argument("--vllm", default=str(ROOT / ".venv-vllm" / "bin" / "python"))
     parser.add_argument("--repeats", type=int, default=12, help="needles per depth")
     args = parser.parse_args()
+    args.out = args.out.resolve()
     args.out.mkdir(parents=True)
     model = save(args.out / "model")
     servers = {}
@@ -75,30 +55,46 @@ def main() -> None:
                 dtype="float32",
                 python=args.vllm,
             )
-        run(args, "transformers", LOCAL, TINY_MODEL, dict.fromkeys(ARMS, ""))
+        run(args, "transformers")
         for server in servers.values():
             server.wait()
-        run(args, "vllm", SERVED, model, {name: s.url for name, s in servers.items()})
+        urls = {name: server.url for name, server in servers.items()}
+        run(args, "vllm", urls, model=str(model), engine=SERVED)
     finally:
         for server in servers.values():
             server.stop()
     print(table(args.out))
 
 
-def run(args: Any, name: str, engine: str, model: Path, urls: dict[str, str]) -> None:
-    """One `evalkit run` over all arms."""
-    text = f'model = "{model}"\n{engine}{NEEDLE.replace("REPEATS", str(args.repeats))}'
+def run(args: Any, name: str, urls: Mapping[str, str] = {}, **changes: object) -> None:
+    """One `evalkit run` of the demo's needles over all arms."""
+    arms = []
     for arm, (retention, lag) in ARMS.items():
-        text += f'\n[[arms]]\nname = "{arm}"\n'
-        text += f'retention = "{retention}"\n' if retention != "1" else ""
-        text += f"lag = {lag}\n" if lag else ""
-        if urls[arm]:
-            text += f'[arms.server]\nengine = "vllm-plugin"\nurls = ["{urls[arm]}"]\nranks = 1\n'
-            text += "enabled = true\n" if arm == "baseline" else ""
-    recipe = args.out / f"{name}.toml"
-    recipe.write_text(text)
-    command = [sys.executable, "-m", "evalkit.cli", "run", str(recipe), "--out"]
-    subprocess.run([*command, str(args.out / name)], check=True, cwd=ROOT)
+        section: dict[str, object] = {"name": arm, "retention": retention, "lag": lag}
+        if arm in urls:
+            enabled = {"enabled": True} if arm == "baseline" else {}
+            section["server"] = {
+                "engine": "vllm-plugin",
+                "urls": [urls[arm]],
+                "ranks": 1,
+                **enabled,
+            }
+        arms.append(section)
+    changes |= {"arms": arms, "tasks": [NEEDLES | {"repeats": args.repeats}]}
+    changes |= {"compare": {"baseline": "baseline"}}
+    command = [sys.executable, "-m", "evalkit.cli", "run", str(DEMO), "--out", str(args.out / name)]
+    for key, value in changes.items():
+        command += ["--set", f"{key}={inline(value)}"]
+    subprocess.run(command, check=True, cwd=ROOT)
+
+
+def inline(value: object) -> str:
+    """A value in one line of TOML."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {inline(v)}' for key, v in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(inline, value))}]"
+    return json.dumps(value)
 
 
 def table(out: Path) -> str:

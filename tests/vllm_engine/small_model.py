@@ -1,10 +1,10 @@
 """The shipped small model under vLLM: started, asked and watched in a process of its own.
 
-    EVALKIT_SCHEDULE='FSSS… lag=1' python -m tests.vllm_engine.small_model MODEL PROMPTS OUT
+    EVALKIT_SCHEDULE='FSSS… lag=1' python -m tests.vllm_engine.small_model MODEL PROMPTS OUT CHUNK
 
 V3.2's retention is decided when the model is built, so that every schedule needs a start. PROMPTS
-is a JSON list of token ids; OUT becomes a torch file: greedy answers, and per forward what every
-layer selected and read.
+is a JSON list of token ids, CHUNK the most tokens of a forward; OUT becomes a torch file: greedy
+answers, and per forward what every layer selected and read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def layer_of(prefix: str) -> int:
     return int(prefix.partition("layers.")[2].partition(".")[0])
 
 
-def main(model: str, prompts: str, out: str, chunk: str = "1024") -> None:
+def main(model: str, prompts: str, out: str, chunk: str) -> None:
     """Start, ask, write."""
     start.prepare()
     seen: list[dict[str, Any]] = []

@@ -52,13 +52,13 @@ def reference():
     return tf.DeepseekV32ForCausalLM.from_pretrained(TINY_MODEL, dtype=torch.float32).eval()
 
 
-def served(checkpoint, folder, schedule, chunk):
+def served(checkpoint, folder, schedule):
     """What vLLM answered, selected and read."""
     (folder / "prompts.json").write_text(json.dumps(prompts()))
     environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
     if schedule is not None:
         environment["EVALKIT_SCHEDULE"] = str(schedule)
-    paths = [str(checkpoint), str(folder / "prompts.json"), str(folder / "seen.pt"), str(chunk)]
+    paths = [str(checkpoint), str(folder / "prompts.json"), str(folder / "seen.pt"), str(CHUNK)]
     command = [sys.executable, "-m", "tests.vllm_engine.small_model", *paths]
     done = subprocess.run(
         command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True
@@ -125,7 +125,7 @@ def test_answers_and_selections_are_those_of_transformers(
     checkpoint, reference, tmp_path, schedule
 ):
     answers, scores = computed(reference, schedule)
-    seen = served(checkpoint, tmp_path, schedule, CHUNK)
+    seen = served(checkpoint, tmp_path, schedule)
     assert seen["answers"] == answers
     forwards = seen["forwards"]
     assert any(0 < f["decode"] < len(f["read"][0]) for f in forwards)  # decode beside prefill
@@ -159,8 +159,8 @@ def check_reads(schedule, forward):
 def test_without_a_schedule_the_plugin_changes_nothing(checkpoint, tmp_path):
     for name in ("without", "full"):
         (tmp_path / name).mkdir()
-    plain = served(checkpoint, tmp_path / "without", None, CHUNK)
-    full = served(checkpoint, tmp_path / "full", ARMS[0], CHUNK)
+    plain = served(checkpoint, tmp_path / "without", None)
+    full = served(checkpoint, tmp_path / "full", ARMS[0])
     assert full["answers"] == plain["answers"]
     for one, two in zip(full["forwards"], plain["forwards"], strict=True):
         assert all(torch.equal(one["selected"][k], two["selected"][k]) for k in range(LAYERS))
