@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from distill.config.train import DataConfig, DistillConfig, TrainConfig
 from distill.cost.layerwise import layerwise_cost
 from distill.models.sizes import FP32, ModelSizes
-from distill.objective.teacher_assignment import consumers_of, trained_layers
+from distill.objective.teacher_assignment import TeacherAssignment, consumers_of, trained_layers
+from distill.objective.text_activations import kept_bytes
 from evalkit.dsa import ReuseSchedule
 
 FP64 = 8
@@ -94,9 +95,11 @@ def estimate(
         parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
     if config.student.start == "closed_form":
         parts["closed form: sums and candidates"] = _closed_form(sizes, max(consumers.values()))
+    assignment = TeacherAssignment.of(native, schedule, trained)
+    kept = kept_bytes(sizes, config, assignment, itemsize)
     students = sizes.indexer * ADAM
     streamed = layerwise_cost(sizes, native, schedule, trained, config, itemsize)
-    flop = _flop(sizes, native, schedule, consumers, config)
+    flop = _flop(sizes, native, schedule, consumers, config, bool(kept))
     of_original, of_arm = (
         data.length * _forward(sizes, data.length, sum(each.computes)) / sizes.layers
         for each in (native, schedule)
@@ -109,6 +112,7 @@ def estimate(
             "model, dequantised" if sizes.quantised else "model": sizes.parameters * itemsize,
             f"{len(trained)} students, gradients, AdamW": students * len(trained),
             "micro-batch": _micro_batch(sizes, config, sum(consumers.values()), itemsize),
+            **({"activations of texts that are drawn again": kept} if kept else {}),
             **parts,
         },
         stored=sizes.stored(itemsize),
@@ -174,6 +178,7 @@ def _flop(
     schedule: ReuseSchedule,
     consumers: dict[int, int],
     config: DistillConfig,
+    kept: bool,
 ) -> dict[str, float]:
     data, train = config.data, config.train
     length, draws = data.length, train.steps * train.batch
@@ -188,8 +193,8 @@ def _flop(
         )
     student = draws * config.queries.per_sequence * _scan(sizes, length)
     return {
-        ORIGINAL: draws * length * originals,
-        ARM: draws * length * (arms if on_policy else originals),
+        ORIGINAL: (data.train if kept else draws) * length * originals,
+        ARM: draws * length * arms * on_policy,
         SCORES: sum(student * (3 + n) for n in consumers.values()),
         "closed form and its choice": trials,
         "held-out evaluations": evaluations * data.held_out * length * (originals + arms),

@@ -17,10 +17,10 @@ from torch import Tensor
 from distill.data.batch import Batch
 from distill.errors import DistillError, at
 from distill.models.causal_lm import CausalLM
-from distill.models.forward import visit_indexer_calls
+from distill.models.forward import Visitor, visit_indexer_calls
 from distill.models.indexers import indexer_at
 from distill.objective.query_sampling import PHASES, QueryGroup
-from distill.objective.teachers import AttentionTeacher, Teacher, index_teacher
+from distill.objective.teachers import AttentionTeacher, BatchTeacher, index_teacher
 from evalkit.dsa import IndexerCall, Phase, ReuseSchedule
 from evalkit.dsa.attention import allowed_keys, attention_seen, attention_share
 from evalkit.dsa.families.sites import indexer_sites
@@ -28,7 +28,7 @@ from evalkit.dsa.features import take_rows
 from evalkit.dsa.selection import SelectionPolicy
 
 TeacherKind = Literal["indexer", "attention", "attention_dense"]
-BatchTeachers = Mapping[tuple[TeacherKind, Phase, int], Teacher]
+BatchTeachers = Mapping[tuple[TeacherKind, Phase, int], BatchTeacher]
 
 
 def consumers_of(schedule: ReuseSchedule, layer: int) -> set[int]:
@@ -120,12 +120,20 @@ def teachers_of_batch(
     groups: Sequence[QueryGroup],
     assignment: TeacherAssignment,
     kinds: Collection[TeacherKind],
+    *,
+    visit: Visitor = lambda *_: None,
+    visited: Collection[int] = (),
 ) -> BatchTeachers:
-    """The teachers of a batch by (kind, phase, layer), from one forward of the original model."""
-    sites = indexer_sites(model)
-    teachers: dict[tuple[TeacherKind, Phase, int], Teacher] = {}
+    """The teachers of a batch by (kind, phase, layer), from one forward of the original model.
 
-    def visit(ordinal: int, call: IndexerCall) -> None:
+    `visit` sees the indexer calls of the layers `visited` (ordinals) in the same forward.
+    """
+    sites = indexer_sites(model)
+    teachers: dict[tuple[TeacherKind, Phase, int], BatchTeacher] = {}
+
+    def see(ordinal: int, call: IndexerCall) -> None:
+        if ordinal in visited:
+            visit(ordinal, call)
         for group in groups if "indexer" in kinds else ():
             if ordinal in assignment.teachers_in_phase(group.phase):
                 positions = group.positions.to(call.hidden.device)
@@ -153,6 +161,11 @@ def teachers_of_batch(
     }
     with torch.no_grad(), attention_seen(model, attend) if attends else nullcontext():
         visit_indexer_calls(
-            model, sites.layout.native, batch, visit, layers=layers, through_attention=attends
+            model,
+            sites.layout.native,
+            batch,
+            see,
+            layers=layers.union(visited),
+            through_attention=attends,
         )
     return teachers

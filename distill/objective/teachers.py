@@ -24,6 +24,7 @@ from distill.losses.kl import self_information
 from distill.losses.listmle import list_order
 from distill.models.causal_lm import CausalLM
 from evalkit.dsa import IndexerCall, IndexFeatures, index_features, index_scores
+from evalkit.dsa.features import at_rows, take_rows
 
 Combine = Literal["mean", "mixture"]
 
@@ -38,6 +39,14 @@ class Teacher(Protocol):
 
     def scores(self, part: slice, keys: int) -> Tensor:
         """fp32 [B, queries of the part, keys], -inf where nothing is to be read."""
+        ...
+
+
+class BatchTeacher(Teacher, Protocol):
+    """A teacher that can be asked at fewer positions."""
+
+    def at(self, rows: Tensor) -> BatchTeacher:
+        """The same at some of its query positions, by their places [B, R]."""
         ...
 
 
@@ -56,6 +65,10 @@ class IndexTeacher:
         """See `Teacher`."""
         return index_scores(slice_queries(self.features, part, keys))
 
+    def at(self, rows: Tensor) -> IndexTeacher:
+        """See `BatchTeacher`."""
+        return IndexTeacher(at_rows(self.features, rows))
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionTeacher:
@@ -71,6 +84,10 @@ class AttentionTeacher:
     def scores(self, part: slice, keys: int) -> Tensor:
         """See `Teacher`."""
         return self.log_share[:, part, :keys]
+
+    def at(self, rows: Tensor) -> AttentionTeacher:
+        """See `BatchTeacher`."""
+        return AttentionTeacher(take_rows(self.log_share, rows))
 
 
 def index_teacher(

@@ -14,9 +14,8 @@ from distill.models.student import Students, in_precision
 from distill.objective.loss import LossSums, student_loss
 from distill.objective.plan import DistillPlan
 from distill.objective.query_sampling import decode_mask
-from distill.objective.teacher_assignment import teachers_of_batch
+from distill.objective.text_activations import Reader, read_original
 from evalkit.dsa import IndexerCall, index_features
-from evalkit.dsa.families.sites import indexer_sites
 
 
 def distil_batch(
@@ -25,6 +24,7 @@ def distil_batch(
     batch: Batch,
     draws: Sequence[int],
     plan: DistillPlan,
+    read: Reader = read_original,
 ) -> dict[int, LossSums]:
     """Losses per full layer; the gradient of their sums is added to the students.
 
@@ -34,14 +34,14 @@ def distil_batch(
         batch: some sequences.
         draws: number of the draw, per sequence.
         plan: see `make_plan`.
+        read: the forward of the original, or what was kept of it.
 
     Raises:
         NonFiniteError: hidden states, scores or a loss are NaN or infinite; names the layer.
     """
     prompts = plan.prompt_lengths(batch, draws)
     groups = plan.query_groups(batch, draws, prompts)
-    with plan.original(model):
-        teachers = teachers_of_batch(model, batch, groups, plan.assignment, (plan.kind,))
+    original = read(model, batch, groups, plan, () if plan.on_policy else students.layers)
     objective = plan.objective.trained()
     losses = {layer: LossSums() for layer in students.layers}
 
@@ -54,16 +54,15 @@ def distil_batch(
             with torch.enable_grad(), torch.autocast(device.type, enabled=False):
                 inputs = in_precision(call, student)
                 features = index_features(model, student, inputs, group.positions)
-                chosen_teachers = [teachers[plan.kind, group.phase, teacher] for teacher in layers]
+                teachers = [original.teachers[plan.kind, group.phase, each] for each in layers]
                 with at(f"layer {plan.schedule.layer_ids[layer]}"):
-                    sums = student_loss(features, chosen_teachers, objective, weight=group.weight)
+                    sums = student_loss(features, teachers, objective, weight=group.weight)
                     sums.check_finite()
             losses[layer].add(sums)
 
     if not plan.on_policy:
-        native = indexer_sites(model).layout.native
-        with plan.original(model):
-            visit_indexer_calls(model, native, batch, visit, layers=students.layers)
+        for layer, call in original.calls.items():
+            visit(layer, call)
         return losses
     rows = None if prompts is None else decode_mask(prompts, batch.ids.shape[1])
     with students.acting(model):
