@@ -20,9 +20,9 @@ demo: $(STAMP)
 # samples of each task; without it all forty.
 SMOL := runs/smollm2
 GGUF := $(SMOL)/SmolLM2-135M-Instruct.Q4_1.gguf
-RESCUED := $(SMOL)/rescue-1-4/indexer/schedule.json $(SMOL)/rescue-1-8/indexer/schedule.json
+RESCUED := 1-4 1-8 lag-2 1-2-lag-1
 
-smollm2: $(STAMP) $(RESCUED)
+smollm2: $(RESCUED:%=$(SMOL)/rescue-%/indexer/schedule.json)
 	$(BIN)/evalkit run recipes/smollm2/512.toml --out runs/smollm2-512 $(if $(LIMIT),--limit $(LIMIT))
 
 $(GGUF): | $(STAMP)
@@ -38,8 +38,12 @@ $(SMOL)/dsa-%/config.json: | $(GGUF)
 $(SMOL)/calibration.jsonl: | $(SMOL)/dsa-64/config.json
 	$(BIN)/python -m recipes.smollm2.calibration $(SMOL)
 
-$(SMOL)/%/indexer/schedule.json: | $(SMOL)/calibration.jsonl
-	$(BIN)/distill train recipes/smollm2/$*.toml --out $(SMOL)/$*
+$(SMOL)/rescue-1-4/%: ARM = --set arm.retention=1/4
+$(SMOL)/rescue-1-8/%: ARM = --set arm.retention=1/8
+$(SMOL)/rescue-lag-2/%: ARM = --set arm.retention=1 --set arm.lag=2
+$(SMOL)/rescue-1-2-lag-1/%: ARM = --set arm.retention=1/2 --set arm.lag=1
+$(SMOL)/rescue-%/indexer/schedule.json: | $(SMOL)/calibration.jsonl
+	$(BIN)/distill train recipes/smollm2/rescue.toml $(ARM) --out $(SMOL)/rescue-$*
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2

@@ -40,13 +40,28 @@ def test_both_lengths_compare_the_same_arms():
     assert short.arms == long.arms and short.compare == long.compare
 
 
-@pytest.mark.parametrize(("name", "layers"), [("rescue-1-4", 8), ("rescue-1-8", 4)])
-def test_a_rescue_trains_the_full_layers_of_an_arm(name, layers):
-    config = load(FOLDER / f"{name}.toml", DistillConfig)
+ARMS = {  # folder below runs/smollm2 to the arm that `make smollm2` trains, and its layers
+    "rescue-1-4": ("1/4", 0, 8),
+    "rescue-1-8": ("1/8", 0, 4),
+    "rescue-lag-2": ("1", 2, 28),
+    "rescue-1-2-lag-1": ("1/2", 1, 15),
+}
+
+
+@pytest.mark.parametrize(("name", "arm"), ARMS.items())
+def test_a_rescue_trains_the_full_layers_of_an_arm_that_is_evaluated_undistilled_too(name, arm):
+    retention, lag, layers = arm
+    makefile = (ROOT / "Makefile").read_text()
+    (line,) = [line for line in makefile.splitlines() if f"{name}/%: ARM" in line]
+    said = [word for word in line.split() if "=" in word and word != "="]
+    assert said == [f"arm.retention={retention}"] + ([f"arm.lag={lag}"] if lag else [])
+    config = load(FOLDER / "rescue.toml", DistillConfig, said)
     schedule = config.arm.schedule(NATIVE)
-    assert len(trained_layers(schedule, config.student.first_layer)) == layers
-    rescued = [arm.indexer or "" for arm in load(FOLDER / "512.toml", RunConfig).arms]
-    assert any(path.endswith(f"{name}/indexer") for path in rescued)
+    trained = trained_layers(schedule, config.student.first_layer, config.teacher.kind)
+    assert len(trained) == layers
+    arms = load(FOLDER / "512.toml", RunConfig).arms
+    assert any((each.indexer or "").endswith(f"{name}/indexer") for each in arms)
+    assert schedule in [each.schedule(NATIVE) for each in arms if not each.indexer]
     assert config.data.exclude
 
 
