@@ -110,10 +110,12 @@ class ProgressDisplay:
 
     def _evaluated(self, event: Evaluated) -> None:
         what = event.what if event.what == "undistilled" else f"step {event.step}"
-        metrics = event.metrics.summary()
+        metrics, choice = event.metrics.summary(), self._setup.config.choice
+        weighed = f" ({metrics['logit_kl_tail']:.4f} as weighted)" if choice.weighs else ""
         self._say(
-            f"{what}: logit KL {metrics['logit_kl']:.4f}, recall {metrics['recall']:.3f},"
-            f" attention mass {metrics['mass_recall']:.3f} ({event.seconds:.0f} s)"
+            f"{what}: logit KL {metrics['logit_kl']:.4f}{weighed}, recall"
+            f" {metrics['recall']:.3f}, attention mass {metrics['mass_recall']:.3f}"
+            f" ({event.seconds:.0f} s)"
         )
 
     def _layer_evaluated(self, event: LayerEvaluated) -> None:
