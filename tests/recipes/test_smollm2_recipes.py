@@ -29,6 +29,14 @@ def test_a_recipe_is_read_and_its_arms_fit_thirty_layers(length):
     assert config.model is not None and config.model.endswith(f"dsa-{length // 8}")
 
 
+def test_lags_are_asked_the_same_needles_at_every_retention():
+    lags, whole = (load(FOLDER / f"{name}.toml", RunConfig) for name in ("lags", "512"))
+    assert (lags.tasks[0], lags.engine, lags.model) == (whole.tasks[0], whole.engine, whole.model)
+    schedules = [arm.schedule(NATIVE) for arm in lags.arms]
+    asked = [(len(each.full_layers), each.lag) for each in schedules]
+    assert asked == [(layers, k) for layers in (30, 15, 8) for k in range(4)]
+
+
 def test_two_engines_are_asked_the_same_of_the_dense_model():
     local, served = (load(FOLDER / f"dense-{name}.toml", RunConfig) for name in ("hf", "vllm"))
     assert local.tasks == served.tasks and local.model == served.model
