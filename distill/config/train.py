@@ -157,10 +157,14 @@ class ClosedFormConfig(Strict):
 
     Attributes:
         ridge: ρ, relative to the mean of the inputs' squares.
+        weights: of the index heads: ``regressed`` with everything else, or ``fitted`` as well: each
+            candidate comes a second time, its weights fitted to all consumers at once
+            (`distill.init.head_weights`).
         rounds: passes over the full layers in depth order; later ones choose again.
     """
 
     ridge: float = Field(default=1e-2, gt=0)
+    weights: Literal["regressed", "fitted"] = "regressed"
     rounds: int = Field(default=1, ge=1)
 
 
