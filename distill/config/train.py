@@ -152,6 +152,10 @@ class QueriesConfig(Strict):
     chunk_elements: int = Field(default=2**22, ge=1)
 
 
+LOOKS = 25
+"""Of a fit of head weights at all of its queries; what later ones gain does not show in scores."""
+
+
 class ClosedFormConfig(Strict):
     """Closed-form start.
 

@@ -30,7 +30,6 @@ from distill.validation.logit_kl import Criterion, Reference, divergence
 from evalkit.dsa import IndexerCall
 from evalkit.dsa.families.sites import indexer_sites
 
-
 FITTED = ", weights fitted"
 
 

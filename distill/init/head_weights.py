@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from distill.config.train import LOOKS
 from distill.data.batch import Batch
 from distill.errors import at, require_finite
 from distill.losses.base import Needs
@@ -33,7 +34,6 @@ from distill.objective.teachers import AttentionTeacher, Teacher, consumer_targe
 from evalkit.dsa import IndexerCall, index_features
 from evalkit.dsa.families.sites import indexer_sites
 
-LOOKS = 25  # of L-BFGS at all queries; what later ones gain does not show in the scores
 RIDGE = 1e-4  # on the change of W x, against nats
 
 

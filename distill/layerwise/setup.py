@@ -206,7 +206,8 @@ def _refuse_whole_model_options(config: DistillConfig) -> None:
         )
     if config.closed_form.weights == "fitted":
         raise DistillError(
-            'closed_form.weights: layer by layer candidates are regressed only; leave it at "regressed"'
+            "closed_form.weights: layer by layer nothing is fitted to all consumers; leave it at"
+            " regressed"
         )
     if config.train.patience and config.choice.checkpoint == "logit_kl":
         raise DistillError(
