@@ -73,7 +73,7 @@ class HeadWeights:
         self._objective: Objective = replace(plan.objective, losses=losses)
         counts = [int(batch.valid.sum()) for batch in batches]
         self._asked: list[_Asked] = []
-        for batch, part in zip(batches, weight.split(counts), strict=True):
+        for batch, part in zip(batches, torch.split(weight, counts), strict=True):
             groups = _heaviest(batch, part, plan)
             call = _inputs(model, students, plan, batch, layer)
             self._asked += self._teachers(batch, groups, plan, call)
