@@ -199,15 +199,11 @@ class Bench:
                 found.append(kl.sum(-1).mean())
         return float(torch.stack(found).mean())
 
-    def arm(self, arm: str, weights: str) -> Iterator[dict[str, Any]]:
+    def arm(self, arm: str) -> Iterator[dict[str, Any]]:
         """One row per full layer that trains and candidate."""
         retention, lag = arm.split(":")
         config = DistillConfig.model_validate(
-            {
-                "model": "x",
-                "arm": {"retention": retention, "lag": int(lag)},
-                "closed_form": {"weights": weights},
-            }
+            {"model": "x", "arm": {"retention": retention, "lag": int(lag)}}
         )
         schedule = config.arm.schedule(self.native)
         layers = trained_layers(schedule, "keep")
@@ -325,8 +321,7 @@ def table(cells: list[dict[str, Any]]) -> str:
     """Markdown: candidates of every layer, the picks, and how far each criterion stays off."""
     layers: dict[tuple[str, str, int, int], list[dict[str, Any]]] = {}
     for cell in cells:
-        arm = f"{cell['arm']}, {cell['texts']} texts, {cell['weights']}"
-        key = cell["model"], arm, cell["seed"], cell["layer"]
+        key = cell["model"], f"{cell['arm']}, {cell['texts']} texts", cell["seed"], cell["layer"]
         layers.setdefault(key, []).append(cell)
     lines, off = [], {name: list[float]() for name in CRITERIA}
     shown = CRITERIA[:-1]
@@ -376,7 +371,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=12)
     parser.add_argument("--questions", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0, help="of the calibration text")
-    parser.add_argument("--weights", default="regressed", choices=["regressed", "fitted"])
     parser.add_argument("--table", action="store_true", help="print what is there")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -394,11 +388,10 @@ def main() -> None:
                 "seed": args.seed,
                 "texts": args.texts,
                 "questions": args.questions,
-                "weights": args.weights,
             }
             if any(place.items() <= row.items() for row in known):
                 continue
-            rows = [place | row for row in bench.arm(arm, args.weights)]
+            rows = [place | row for row in bench.arm(arm)]
             known += rows
             with file.open("a") as out:
                 out.writelines(json.dumps(row) + "\n" for row in rows)

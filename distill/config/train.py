@@ -152,23 +152,15 @@ class QueriesConfig(Strict):
     chunk_elements: int = Field(default=2**22, ge=1)
 
 
-LOOKS = 25
-"""Of a fit of head weights at all of its queries; what later ones gain does not show in scores."""
-
-
 class ClosedFormConfig(Strict):
     """Closed-form start.
 
     Attributes:
         ridge: ρ, relative to the mean of the inputs' squares.
-        weights: of the index heads: ``regressed`` with everything else, or ``fitted`` as well: each
-            candidate comes a second time, its weights fitted to all consumers at once
-            (`distill.init.head_weights`).
         rounds: passes over the full layers in depth order; later ones choose again.
     """
 
     ridge: float = Field(default=1e-2, gt=0)
-    weights: Literal["regressed", "fitted"] = "regressed"
     rounds: int = Field(default=1, ge=1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from distill.config.train import LOOKS, DataConfig, DistillConfig, TrainConfig
+from distill.config.train import DataConfig, DistillConfig, TrainConfig
 from distill.cost.layerwise import layerwise_cost
 from distill.models.sizes import FP32, ModelSizes
 from distill.objective.teacher_assignment import consumers_of, trained_layers
@@ -182,11 +182,8 @@ def _flop(
     on_policy = train.states == "on_policy"
     trials = 0.0
     if config.student.start == "closed_form":
-        fits = config.closed_form.weights == "fitted"
-        look = 3 * data.calibration * config.queries.per_sequence * _scan(sizes, length)
         trials = config.closed_form.rounds * sum(
-            data.calibration * length * ((1 + n) * (1 + fits) * arms + originals + arms)
-            + fits * (1 + n) * LOOKS * look
+            data.calibration * length * ((1 + n) * arms + originals + arms)
             for n in consumers.values()
         )
     student = draws * config.queries.per_sequence * _scan(sizes, length)

@@ -3,13 +3,12 @@
 The closed form goes through the full layers in depth order. For each it solves one candidate per
 teacher (`distill.init.ridge_regression`), tries them and the layer's own indexer in the arm, and
 keeps the one whose final logits are nearest to the original's on calibration text. Which positions
-count is found from the text alone (`Criterion`): nobody tells where answers stand. Each of them may
-come a second time with its head weights fitted to all consumers (`distill.init.head_weights`).
+count is found from the text alone (`Criterion`): nobody tells where answers stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 from distill.config.train import ClosedFormConfig
 from distill.data.batch import Batch
 from distill.errors import at
-from distill.init.head_weights import HeadWeights
 from distill.init.ridge_regression import Regression
 from distill.models.activation_cache import ActivationCache
 from distill.models.causal_lm import CausalLM
@@ -30,8 +28,6 @@ from distill.validation.logit_kl import Criterion, Reference, divergence
 from evalkit.dsa import IndexerCall
 from evalkit.dsa.families.sites import indexer_sites
 
-FITTED = ", weights fitted"
-
 
 @dataclass(frozen=True, slots=True)
 class CandidateChoice:
@@ -39,8 +35,7 @@ class CandidateChoice:
 
     Attributes:
         layer: its ordinal.
-        chosen: name of the candidate: ``own``, or the layer whose indexer was re-expressed;
-            `FITTED` behind it where its head weights are fitted.
+        chosen: name of the candidate: ``own``, or the layer whose indexer was re-expressed.
         scores: the criterion by candidate; lower is better.
         measure: what it is.
     """
@@ -85,8 +80,6 @@ def closed_form(
                 states = {"own": students.state_of(layer)} | candidates(
                     model, students, plan, reference.batches, layer, config.ridge
                 )
-                if config.weights == "fitted":
-                    states |= _fitted(model, students, plan, reference, criterion, layer, states)
             scores = {}
             trial.begin(layer)
             for name, state in states.items():
@@ -100,24 +93,6 @@ def closed_form(
             choices.append(CandidateChoice(layer, best, scores))
             on_choice(choices[-1])
     return choices
-
-
-def _fitted(
-    model: CausalLM,
-    students: Students,
-    plan: DistillPlan,
-    reference: Reference,
-    criterion: Criterion,
-    layer: int,
-    states: Mapping[str, State],
-) -> dict[str, State]:
-    """Every candidate of a layer with its head weights fitted; the student is left as it was."""
-    before = students.state_of(layer)
-    weights = HeadWeights(model, students, plan, reference.batches, criterion.weight, layer)
-    try:
-        return {f"{name}{FITTED}": weights.fit(state) for name, state in states.items()}
-    finally:
-        students.load_of(layer, before)
 
 
 class _Trial:

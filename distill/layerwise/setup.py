@@ -204,11 +204,6 @@ def _refuse_whole_model_options(config: DistillConfig) -> None:
         raise DistillError(
             "closed_form.rounds: layer by layer every full layer is visited once; leave it at 1"
         )
-    if config.closed_form.weights == "fitted":
-        raise DistillError(
-            "closed_form.weights: layer by layer nothing is fitted to all consumers; leave it at"
-            " regressed"
-        )
     if config.train.patience and config.choice.checkpoint == "logit_kl":
         raise DistillError(
             "train.patience: layer by layer final logits are known only after the last step; set"

@@ -453,7 +453,6 @@ def test_what_needs_the_whole_model_is_refused(checkpoint, tmp_path):
     for sections, why in (
         ({"teacher": {"kind": "attention"}}, "consumers' indexers teach"),
         ({"closed_form": {"rounds": 2}}, "visited once"),
-        ({"closed_form": {"weights": "fitted"}}, "nothing is fitted to all consumers"),
         ({"train": {"patience": 2}}, "known only after the last step"),
         ({"train": {"trackers": ["trackio"]}}, "only metrics.jsonl is written"),
         ({"train": {"precision": "bf16"}}, "everything runs in `dtype`"),
