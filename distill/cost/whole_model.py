@@ -90,14 +90,7 @@ def estimate(
     )
     consumers = {f: len(consumers_of(schedule, f)) for f in trained}
     data, train = config.data, config.train
-    parts = {"one chunk of scores": _chunk(sizes, config) * FP32 * BLOCKS}
-    if not sizes.masked_heads:
-        every = config.train.micro_batch * config.data.length * sizes.attention
-        parts["one chunk of attention"] = min(CHUNK_ELEMENTS, every) * FP32 * BLOCKS
-    else:
-        parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
-    if config.student.start == "closed_form":
-        parts["closed form: sums and candidates"] = _closed_form(sizes, max(consumers.values()))
+    parts = _blocks(sizes, config, max(consumers.values()), itemsize)
     students = sizes.indexer * ADAM
     streamed = layerwise_cost(sizes, native, schedule, trained, config, itemsize)
     flop = _flop(sizes, native, schedule, consumers, config)
@@ -134,6 +127,21 @@ def estimate(
         compared_flop=streamed.compared_runs * of_arm,
         compared=streamed.compared,
     )
+
+
+def _blocks(
+    sizes: ModelSizes, config: DistillConfig, consumers: int, itemsize: int
+) -> dict[str, int]:
+    """What comes and goes: chunks of scores and of attention, the closed form's sums."""
+    parts = {"one chunk of scores": _chunk(sizes, config) * FP32 * BLOCKS}
+    if sizes.masked_heads:
+        parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
+    else:
+        every = config.train.micro_batch * config.data.length * sizes.attention
+        parts["one chunk of attention"] = min(CHUNK_ELEMENTS, every) * FP32 * BLOCKS
+    if config.student.start == "closed_form":
+        parts["closed form: sums and candidates"] = _closed_form(sizes, consumers)
+    return parts
 
 
 def _closed_form(sizes: ModelSizes, consumers: int) -> int:
