@@ -2,6 +2,7 @@
 
     python benchmarks/choice.py runs/choice                                # everything
     python benchmarks/choice.py runs/choice --models tiny c --arms 1/8:0   # some, added to it
+    python benchmarks/choice.py runs/choice --texts 24                     # more calibration text
     python benchmarks/choice.py runs/choice --table                        # print what is there
 
 Per model, arm (retention:lag) and full layer that trains: every candidate's held-out answers beside
@@ -9,6 +10,9 @@ every criterion on calibration text, and what each criterion would have picked. 
 on with the pick of `gain`, the product's default. Models: the shipped one and the prototypes of
 `../shared/models`, whose text and questions their own scripts make (`../shared/reference`).
 Questions are drawn apart from the calibration text; one is right if every token of its answer is.
+"off ±" is how far the pick of `gain` stays behind the best candidate, with the standard error of
+that difference over the questions, which both answered. The best of several is the luckiest of them
+too: it is expected to be ahead of its equals by about as much as one such error.
 
 Criteria, lower is better (D: KL of final logits at each position, arm against original):
 
@@ -31,7 +35,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +52,8 @@ from distill.data.batch import Batch  # noqa: E402
 from distill.data.tiny_corpus.text import DIGITS, example  # noqa: E402
 from distill.data.tiny_corpus.tokenizer import PAD  # noqa: E402
 from distill.init.candidates import closed_form  # noqa: E402
+from distill.models.activation_cache import ActivationCache  # noqa: E402
+from distill.models.early_exit import ForwardStoppedError  # noqa: E402
 from distill.models.load import load_model  # noqa: E402
 from distill.models.student import Students  # noqa: E402
 from distill.objective.plan import make_plan  # noqa: E402
@@ -168,17 +174,9 @@ class Bench:
         self.wanted.append(said)
         return torch.stack(far).mean(0)
 
-    @torch.no_grad()
-    def answers(self, schedule: Any, students: Students | None = None) -> float:
-        """Share of the questions that are right."""
-        right = []
-        for ids, asked in zip(self.subject.ids.split(8), self.subject.asked.split(8), strict=True):
-            prompt = asked.int().argmax(1)
-            with students.acting(self.model) if students else nullcontext():
-                hidden = forward(self.model, ids, schedule=schedule, prompt=prompt)
-            said = self.model.lm_head(hidden[:, :-1]).argmax(-1)
-            right.append(((said == ids[:, 1:]) | ~asked[:, 1:]).all(1))
-        return float(torch.cat(right).float().mean())
+    def exam(self, schedule: Any) -> Exam:
+        """The questions, under an arm."""
+        return Exam(self.model, self.subject, schedule)
 
     @torch.no_grad()
     def consumers(self, schedule: Any, students: Students, layer: int) -> float:
@@ -192,8 +190,9 @@ class Bench:
             def tap(at: Layer, own: Any = own, visible: Any = visible, valid: Any = valid) -> None:
                 if at.number == layer:
                     own.append(_log_share(at, visible)[valid])
+                    raise ForwardStoppedError
 
-            with students.acting(self.model):
+            with students.acting(self.model), suppress(ForwardStoppedError):
                 forward(self.model, batch.ids, schedule=schedule, tap=tap)
             for log_p in (wanted[c] for c in served):
                 kl = log_p.exp() * (log_p.clamp(min=-50) - own[0].clamp(min=-50))
@@ -214,15 +213,18 @@ class Bench:
         plan = make_plan(self.model, schedule, layers, config)
         undistilled = arm_divergence(self.model, students, plan, self.original)
         rows: list[dict[str, Any]] = []
+        exam = self.exam(schedule)
 
         def watch(layer: int, name: str, found: Tensor) -> None:
             with students.acting(self.model):
                 twice = self.probe.divergence(self.model, schedule)
+                right = exam.right(schedule.layer_ids[layer], first=name == "own")
             rows.append(
                 {
                     "layer": schedule.layer_ids[layer],
                     "candidate": name,
-                    "answers": self.answers(schedule, students),
+                    "answers": sum(right) / len(right),
+                    "right": right,
                     "probe": float(twice.view(-1, LENGTH)[:, LENGTH // 2 :].mean()),
                     "consumers": self.consumers(schedule, students, layer),
                     **self._means(found, undistilled),
@@ -247,6 +249,32 @@ class Bench:
             "attention": float((self.attention * found).sum() / self.attention.sum()),
             "by_text": [float((share * found)[own].sum()) for own in texts],
         }
+
+
+class Exam:
+    """A subject's questions under an arm; layers before the one that changes run once."""
+
+    def __init__(self, model: Any, subject: Subject, schedule: Any) -> None:
+        self.model, self.schedule = model, schedule
+        self.asked = subject.asked.split(8)
+        self.batches = [
+            Batch(ids, torch.ones_like(ids, dtype=torch.bool)) for ids in subject.ids.split(8)
+        ]
+        place = torch.arange(subject.ids.shape[1])
+        decoding = [place >= asked.int().argmax(1)[:, None] for asked in self.asked]
+        self.cache = ActivationCache(model, self.batches, decoding)
+
+    @torch.no_grad()
+    def right(self, layer: int, *, first: bool) -> list[int]:
+        """1 or 0 of every question; `first`: what lies before this layer has changed."""
+        if first:
+            self.cache.commit(self.schedule, start=0, only=layer - 1)
+        answers: list[int] = []
+        for number, (batch, asked) in enumerate(zip(self.batches, self.asked, strict=True)):
+            hidden = self.cache.final_hidden_states(self.schedule, number, start=layer)
+            said = self.model.lm_head(hidden[:, :-1]).argmax(-1)
+            answers += ((said == batch.ids[:, 1:]) | ~asked[:, 1:]).all(1).int().tolist()
+        return answers
 
 
 def _batches(texts: list[list[int]], size: int = 4) -> Iterator[Batch]:
@@ -283,11 +311,17 @@ def pick(rows: list[dict[str, Any]], criterion: str) -> dict[str, Any]:
     return min(rows, key=lambda row: row[criterion])
 
 
+def paired(best: dict[str, Any], other: dict[str, Any]) -> tuple[float, float]:
+    """Difference of two candidates on the same questions, and its standard error."""
+    apart = torch.tensor(best["right"]).float() - torch.tensor(other["right"]).float()
+    return float(apart.mean()), float(apart.std() / len(apart) ** 0.5)
+
+
 def table(cells: list[dict[str, Any]]) -> str:
     """Markdown: candidates of every layer, the picks, and how far each criterion stays off."""
     layers: dict[tuple[str, str, int, int], list[dict[str, Any]]] = {}
     for cell in cells:
-        key = cell["model"], cell["arm"], cell["seed"], cell["layer"]
+        key = cell["model"], f"{cell['arm']}, {cell['texts']} texts", cell["seed"], cell["layer"]
         layers.setdefault(key, []).append(cell)
     lines, off = [], {name: list[float]() for name in CRITERIA}
     shown = CRITERIA[:-1]
@@ -300,17 +334,19 @@ def table(cells: list[dict[str, Any]]) -> str:
                 f"| {model}, {arm}, {seed}, {layer} | {row['candidate']} |"
                 f" {row['answers']:.3f} | {values} |"
             )
-    lines += ["", "| model, arm, seed, layer | best | own | " + " | ".join(CRITERIA) + " | tied |"]
-    lines += ["|---" * (len(CRITERIA) + 4) + "|"]
+    heads = ("model, arm, seed, layer", "best", "own", *CRITERIA, "tied", "off ±")
+    lines += ["", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for (model, arm, seed, layer), rows in layers.items():
         best = max(rows, key=lambda row: row["answers"])
         picks = [pick(rows, name) for name in CRITERIA]
+        behind, error = paired(best, picks[CRITERIA.index("gain")])
         for name, chosen in zip(CRITERIA, picks, strict=True):
             off[name].append(best["answers"] - chosen["answers"])
         cells_ = " | ".join(f"{row['candidate']} {row['answers']:.2f}" for row in picks)
         lines.append(
             f"| {model}, {arm}, {seed}, {layer} | {best['candidate']} {best['answers']:.2f} |"
             f" {rows[0]['answers']:.2f} | {cells_} | {len(tied(rows))} |"
+            f" {behind:.3f} ± {error:.3f} |"
         )
     lines += [
         "",
@@ -343,11 +379,16 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in () if args.table else args.models:
         bench = Bench(MODELS[name](args.texts, args.questions, args.seed))
-        print(
-            f"{name}: {bench.answers(bench.native):.3f} of {args.questions} questions", flush=True
-        )
+        right = bench.exam(bench.native).right(0, first=True)
+        print(f"{name}: {sum(right)} of {args.questions} questions", flush=True)
         for arm in args.arms:
-            place = {"model": name, "arm": arm, "seed": args.seed}
+            place = {
+                "model": name,
+                "arm": arm,
+                "seed": args.seed,
+                "texts": args.texts,
+                "questions": args.questions,
+            }
             if any(place.items() <= row.items() for row in known):
                 continue
             rows = [place | row for row in bench.arm(arm)]

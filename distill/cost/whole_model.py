@@ -15,11 +15,12 @@ from distill.models.sizes import FP32, ModelSizes
 from distill.objective.teacher_assignment import TeacherAssignment, consumers_of, trained_layers
 from distill.objective.text_activations import kept_bytes
 from evalkit.dsa import ReuseSchedule
+from evalkit.dsa.scores import CHUNK_ELEMENTS
 
 FP64 = 8
 ADAM = 5 * FP32  # weights, gradient, two moments, and the best ones so far
 MASKED = 4  # logits, logits and sink, less their maximum, shares
-BLOCKS = 6  # [B, queries, keys] blocks of one chunk that live at once, forward and backward
+BLOCKS = 6  # blocks of one chunk that live at once: of scores, forward and backward; of attention
 
 DEFAULT_TOKENS = TrainConfig().steps * TrainConfig().batch * DataConfig().length
 ORIGINAL, ARM = "forwards of the original", "forwards of the arm"
@@ -90,13 +91,8 @@ def estimate(
     )
     consumers = {f: len(consumers_of(schedule, f)) for f in trained}
     data, train = config.data, config.train
-    parts = {"one chunk of scores": config.queries.chunk_elements * FP32 * BLOCKS}
-    if sizes.masked_heads:
-        parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
-    if config.student.start == "closed_form":
-        parts["closed form: sums and candidates"] = _closed_form(sizes, max(consumers.values()))
-    assignment = TeacherAssignment.of(native, schedule, trained)
-    kept = kept_bytes(sizes, config, assignment, itemsize)
+    parts = _blocks(sizes, config, max(consumers.values()), itemsize)
+    kept = kept_bytes(sizes, config, TeacherAssignment.of(native, schedule, trained), itemsize)
     students = sizes.indexer * ADAM
     streamed = layerwise_cost(sizes, native, schedule, trained, config, itemsize)
     flop = _flop(sizes, native, schedule, consumers, config, bool(kept))
@@ -136,10 +132,31 @@ def estimate(
     )
 
 
+def _blocks(
+    sizes: ModelSizes, config: DistillConfig, consumers: int, itemsize: int
+) -> dict[str, int]:
+    """What comes and goes: chunks of scores and of attention, the closed form's sums."""
+    parts = {"one chunk of scores": _chunk(sizes, config) * FP32 * BLOCKS}
+    if sizes.masked_heads:
+        parts["attention scores of all pairs of tokens"] = _masked(sizes, config, itemsize)
+    else:
+        every = config.train.micro_batch * config.data.length * sizes.attention
+        parts["one chunk of attention"] = min(CHUNK_ELEMENTS, every) * FP32 * BLOCKS
+    if config.student.start == "closed_form":
+        parts["closed form: sums and candidates"] = _closed_form(sizes, consumers)
+    return parts
+
+
 def _closed_form(sizes: ModelSizes, consumers: int) -> int:
     """Per consumer a candidate, its indexer and sums in fp64; the inputs' products in fp64."""
     products = sizes.hidden**2 + sizes.latent**2
     return consumers * sizes.indexer * (FP32 + FP32 + FP64) + products * FP64
+
+
+def _chunk(sizes: ModelSizes, config: DistillConfig) -> int:
+    """Elements of the largest [B, queries, keys] block."""
+    rows = config.train.micro_batch * config.queries.per_sequence
+    return min(config.queries.chunk_elements, rows * (config.data.length // sizes.ratio))
 
 
 def _masked(sizes: ModelSizes, config: DistillConfig, itemsize: int) -> int:
