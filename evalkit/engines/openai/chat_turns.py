@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evalkit.core.types import Prompt
-from evalkit.dsa.json_types import JsonObject
+from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.openai.client import Client
 from evalkit.engines.openai.replies import Rejected
 from evalkit.engines.openai.wire import HARMLESS, Wire
@@ -38,7 +38,7 @@ async def closes_turns(client: Client, wire: Wire, prompt: Prompt, model: str) -
     async def tokens(prefix: str, **more: bool) -> int | None:
         sample = replace(prompt.sample, text=HARMLESS, answer_prefix=prefix, stop=())
         asked = replace(prompt, sample=sample)
-        body: JsonObject = {**wire.body(asked, model), "max_tokens": 1, **more, "stream": False}
+        body: dict[str, JsonValue] = {**wire.body(asked, model), "max_tokens": 1, **more, "stream": False}
         body.pop("stream_options", None)
         try:
             reply = await client.complete(wire.path(asked), body, wire.seconds(asked))
