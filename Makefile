@@ -73,8 +73,10 @@ engines: .venv-vllm/.installed
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -e packaging/vllm
 	touch $@
 
-test-vllm: engines
+# The plugin inside vLLM, in vLLM's environment; then the client, in ours, on servers from there.
+test-vllm: engines $(STAMP)
 	.venv-vllm/bin/python -m pytest -m vllm -rs tests/vllm_engine
+	$(BIN)/python -m pytest -m vllm -rs tests/vllm_client
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,8 +4,10 @@
 
 V3.2's retention is decided when the model is built, so that every schedule needs an engine. PLAN is
 JSON: `prompts` (token ids), `chunk` (the most tokens of a forward) and `arms`, each with `model` (a
-directory) and `schedule` (null: vLLM without the plugin, before all others). OUT becomes a torch
-file with one entry per arm: greedy answers, and per forward what every layer selected and read.
+directory), `schedule` (null: vLLM without the plugin, before all others) and perhaps `options` of
+the engine, which is then asked everything twice. OUT becomes a torch file with one entry per arm:
+greedy answers, and per forward what every layer selected and read; with options instead of these
+how many tokens were `cached` and how many requests `preempted`.
 """
 
 from __future__ import annotations
@@ -131,6 +133,13 @@ def engine_of(arm: dict[str, Any], chunk: int, **options: Any) -> Any:
     )
 
 
+def disturbance(llm: Any) -> dict[str, float]:
+    """What the engine's counters say."""
+    names = {"vllm:prefix_cache_hits": "cached", "vllm:num_preemptions": "preempted"}
+    counted = {metric.name: metric for metric in llm.get_metrics()}
+    return {short: float(counted[name].value) for name, short in names.items()}
+
+
 def main(plan: str, out: str) -> None:
     """Start, ask, write."""
     start.prepare()
@@ -140,9 +149,14 @@ def main(plan: str, out: str) -> None:
     results = []
     for arm in told["arms"]:
         seen.clear()
-        llm = engine_of(arm, told["chunk"])
+        options = arm.get("options", {})
+        llm = engine_of(arm, told["chunk"], disable_log_stats=not options, **options)
         answers = start.answer(llm, told["prompts"], TOKENS)
-        results.append({"answers": answers, "forwards": list(seen)})
+        if options:
+            answers += start.answer(llm, told["prompts"], TOKENS)
+            results.append({"answers": answers, **disturbance(llm)})
+        else:
+            results.append({"answers": answers, "forwards": list(seen)})
         del llm
         gc.collect()
     torch.save(results, out)

@@ -18,16 +18,22 @@ from tests.vllm_engine import small_model
 pytestmark = pytest.mark.vllm
 
 LAYERS, TOPK, VOCABULARY = 24, 32, 624
-LENGTHS = (150, 421, 700)  # beyond top-k, so that selections matter; 700 comes in pieces
 CHUNK = 256
+LENGTHS = (CHUNK + 1, 421, 700)  # beyond top-k, in pieces, the second of the first a single token
 V32, GLM = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"
 UNIFORM = (("1", 0), ("1/4", 0), ("1/4", 1), ("1", 1), ("1/8", 0), ("1/2", 2))
 ARMS = [ReuseSchedule.uniform(LAYERS, *arm) for arm in UNIFORM]
 ARMS += [ReuseSchedule.uniform(LAYERS, "1/4", 1, lag_phase="all")]
+LAGGING = ARMS[2:4]
 CASES = [(V32, arm) for arm in (None, *ARMS)] + [(GLM, arm) for arm in ARMS[:3]]
 # Scores are of some units. Sums in another order swap keys that score the same to rounding, and
 # what a swap changes grows from layer to layer: the first layers are held row by row, all by share.
 TIED, FIRST, RARE = 2e-3, 8, 0.05
+
+
+# Caches that hold earlier texts, too small for all texts at once: what is preempted starts again.
+DISTURBED_V32 = "disturbed"
+DISTURBED = {"enable_prefix_caching": True, "block_size": 64, "num_gpu_blocks_override": 18}
 
 
 def prompts():
@@ -50,8 +56,9 @@ def served(checkpoints, tmp_path_factory):
         {"model": str(checkpoints[kind]), "schedule": None if arm is None else str(arm)}
         for kind, arm in CASES
     ]
+    arms += [arms[CASES.index((V32, arm))] | {"options": DISTURBED} for arm in LAGGING]
     seen = small_model.ask(tmp_path_factory.mktemp("seen"), prompts(), CHUNK, arms)
-    return dict(zip(CASES, seen, strict=True))
+    return dict(zip([*CASES, *((DISTURBED_V32, arm) for arm in LAGGING)], seen, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -88,22 +95,31 @@ def computed(model, schedule):
     return answers, scores
 
 
-def by_text(forwards, layer):
-    """Selections of vLLM's batches [tokens, top-k], put together by text.
+def pieces(forwards):
+    """Per forward the texts in it: (text, how much was read before, rows).
 
     Requests come in their order, a piece each; a piece ends where the text or the batch does.
     """
     whole = [n + small_model.TOKENS - 1 for n in LENGTHS]  # the last token is not read
-    parts = [[] for _ in whole]
+    read = [0 for _ in whole]
     for forward in forwards:
-        rows, at = forward["selected"][layer], 0
+        size, at, batch = len(forward["read"][0]), 0, []
         for text, total in enumerate(whole):
-            read = sum(map(len, parts[text]))
-            if read < total and at < len(rows):
-                wanted = 1 if at < forward["decode"] else LENGTHS[text] - read
-                parts[text].append(rows[at : at + wanted])
-                at += len(parts[text][-1])
-        assert at == len(rows)
+            if read[text] < total and at < size:
+                left = 1 if read[text] >= LENGTHS[text] else LENGTHS[text] - read[text]
+                batch.append((text, read[text], slice(at, min(at + left, size))))
+                at = batch[-1][2].stop
+                read[text] += at - batch[-1][2].start
+        assert at == size
+        yield batch
+
+
+def by_text(forwards, layer):
+    """Selections of vLLM's batches [tokens, top-k], put together by text."""
+    parts = [[] for _ in LENGTHS]
+    for forward, batch in zip(forwards, pieces(forwards), strict=True):
+        for text, _, rows in batch:
+            parts[text].append(forward["selected"][layer][rows])
     return [torch.cat(part) for part in parts]
 
 
@@ -138,16 +154,20 @@ def test_answers_and_selections_are_those_of_transformers(served, references, ki
     }
     assert not any(rows.any() for layer, rows in off.items() if layer <= FIRST)
     assert torch.cat(list(off.values())).float().mean() < RARE
-    for forward in forwards:
-        check_reads(schedule, forward)
+    alone = 0
+    for forward, batch in zip(forwards, pieces(forwards), strict=True):
+        check_reads(schedule, forward, batch)
+        alone += any(before == CHUNK and rows.stop - rows.start == 1 for _, before, rows in batch)
+    assert alone == 1  # the last token of the first prompt
 
 
-def check_reads(schedule, forward):
+def check_reads(schedule, forward, batch):
     """Shared layers select nothing; every layer reads its sources' rows of the same forward."""
     chosen, read = forward["selected"], forward["read"]
     assert set(chosen) == set(schedule.full_layers)
     assert len(read) == LAYERS
-    decodes = (torch.arange(len(read[0])) < forward["decode"]).unsqueeze(-1)
+    answers = [before >= LENGTHS[text] for text, before, rows in batch for _ in read[0][rows]]
+    decodes = torch.tensor(answers).unsqueeze(-1)
     for layer, (decode, prefill) in enumerate(
         zip(schedule.sources("decode"), schedule.sources("prefill"), strict=True)
     ):
@@ -165,3 +185,12 @@ def test_as_a_glm_the_model_is_the_same_function(served):
     """So that the trained model's answers say something about GLM-5's path, too."""
     for arm in ARMS[:3]:
         assert served[GLM, arm]["answers"] == served[V32, arm]["answers"]
+
+
+@pytest.mark.parametrize("schedule", LAGGING, ids=str)
+def test_what_disturbs_the_engine_changes_no_answer(served, schedule):
+    """Texts asked twice out of a prefix cache, and preempted; pieces of any length."""
+    seen = served[DISTURBED_V32, schedule]
+    assert seen["answers"] == served[V32, schedule]["answers"] * 2
+    assert seen["cached"] > 0
+    assert seen["preempted"] > 0
