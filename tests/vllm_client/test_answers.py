@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from evalkit.core.errors import EvalkitError
 from evalkit.engagement.server_info import JsonClient, read_server
 from evalkit.engines.openai.api_keys import Key
 from evalkit.prompts.tokenizers import load_tokenizer
