@@ -122,6 +122,26 @@ def test_a_prompt_beyond_the_window_is_said_before_the_first_answer(vllm, tmp_pa
     assert "1024" in capsys.readouterr().err
 
 
+def test_a_prompt_may_fill_the_window_to_its_last_token(vllm, tmp_path, capsys):
+    """A prompt and its budget of 1,024 tokens are answered; one token more is refused at once."""
+    section = '[[tasks]]\nkind = "records"\nname = "own"\npath = "asked.jsonl"\n'
+    section += 'prompt = "{text}"\nreferences = "answer"\nmetric = "qa_f1"\nmax_new_tokens = 24\n'
+    encode = load_tokenizer(str(vllm.model)).encode
+    for size, code in ((1000, 0), (1001, 2)):
+        text = "The grass is" + " green" * (size - len(encode("The grass is")))
+        assert len(encode(text)) == size
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        (folder / "asked.jsonl").write_text(json.dumps({"text": text, "answer": "x"}) + "\n")
+        recipe = vllm.recipe(folder / "recipe.toml", "lagging", repeats=1, more=section)
+        settings = ["engine.probe_prompts=0", "engine.extra_body={logprobs=3}"]
+        assert run(recipe, folder / "run", *settings) == code
+    whole = {k: r for k, r in rows(tmp_path / "1000" / "run").items() if k.startswith("own")}
+    assert [(r.prompt_tokens, r.completion_tokens <= 24) for r in whole.values()] == [(1000, True)]
+    assert rows(tmp_path / "1001" / "run") == {}
+    assert "1024" in capsys.readouterr().err
+
+
 def test_counters_are_read(vllm, by_ids):
     from evalkit.bench.server_metrics import read_counters
 

@@ -38,7 +38,12 @@ async def closes_turns(client: Client, wire: Wire, prompt: Prompt, model: str) -
     async def tokens(prefix: str, **more: bool) -> int | None:
         sample = replace(prompt.sample, text=HARMLESS, answer_prefix=prefix, stop=())
         asked = replace(prompt, sample=sample)
-        body: dict[str, JsonValue] = {**wire.body(asked, model), "max_tokens": 1, **more, "stream": False}
+        body: dict[str, JsonValue] = {
+            **wire.body(asked, model),
+            "max_tokens": 1,
+            **more,
+            "stream": False,
+        }
         body.pop("stream_options", None)
         try:
             reply = await client.complete(wire.path(asked), body, wire.seconds(asked))
