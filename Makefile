@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo smollm2 test test-slow test-engines test-package engines test-vllm lint clean
+.PHONY: demo smollm2 test test-slow test-engines test-package engines test-vllm test-vllm-plugin \
+	test-vllm-client lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, found " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
@@ -77,8 +78,15 @@ engines: .venv-vllm/.installed
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -e packaging/vllm
 	touch $@
 
-test-vllm: engines
+# The plugin inside vLLM, in vLLM's environment; beside it the client, in ours, on servers from there.
+test-vllm: engines $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 --output-sync test-vllm-plugin test-vllm-client
+
+test-vllm-plugin:
 	.venv-vllm/bin/python -m pytest -m vllm -rs tests/vllm_engine
+
+test-vllm-client:
+	$(BIN)/python -m pytest -m vllm -rs tests/vllm_client
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

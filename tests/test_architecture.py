@@ -57,7 +57,7 @@ def test_every_file_that_the_page_names_is_there():
 def test_tests_mirror_the_rooms():
     rooms = {path.parent.name for path in (ROOT / "evalkit").glob("*/__init__.py")}
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
-    helpers = {"distill", "engines_source", "recipes", "servers", "vllm_engine"}
+    helpers = {"distill", "engines_source", "recipes", "servers", "vllm_client", "vllm_engine"}
     assert folders - helpers <= rooms
 
 

@@ -50,7 +50,8 @@ class OpenAIServerConfig(Strict):
         extra_body: further fields of every request, as the server knows them; not those that say
             what is asked, and how many answers there are.
         chat_prefix: how ``chat`` begins the assistant's turn: ``continue`` sends an unfinished
-            message (SGLang, vLLM), ``user`` appends it to the user's turn.
+            message (SGLang, vLLM; a server that closes it is refused), ``user`` appends it to the
+            user's turn.
         turn_samples: samples that one arm answers before the next arm has its turn.
         max_requests: in flight at each server.
         max_tokens_in_flight: prompt and answer budget, at each server; a larger request goes alone.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from evalkit.vllm_plugin.routing import Route, Routes
 
@@ -36,13 +37,19 @@ class SelectionBuffers:
         self.slots += [torch.full_like(buffer, -1) for _ in range(1, routes.slots)]
         self.decode_rows = torch.zeros((buffer.shape[0], 1), dtype=torch.bool, device=buffer.device)
 
-    def split(self, decode_tokens: int) -> None:
-        """Say how many tokens of the next forward are decode tokens; the engine sorts them first.
+    def split(self, decode_tokens: int, prompts: Iterable[slice] = ()) -> None:
+        """Say which rows of the next forward are decode steps.
 
         Rows of speculative verification count as decode.
+
+        Args:
+            decode_tokens: tokens that the engine treats as decode steps; it sorts them first.
+            prompts: rows among them that are pieces of prompts, as short as a decode step.
         """
         self.decode_rows[:decode_tokens].fill_(True)
         self.decode_rows[decode_tokens:].fill_(False)
+        for rows in prompts:
+            self.decode_rows[rows].fill_(False)
 
     def merge(self, route: Route, rows: int) -> None:
         """Bring a layer's selection together before its attention reads it, if there is need.
@@ -57,3 +64,20 @@ class SelectionBuffers:
 
         decode, prefill = (self.slots[slot][:rows] for slot in route.merge)
         torch.where(self.decode_rows[:rows], decode, prefill, out=self.slots[route.read][:rows])
+
+
+def prompt_rows(requests: int, batch: Any) -> list[slice]:
+    """Rows of prompts among the requests that the engine treats as decode steps.
+
+    A piece of a prompt comes out as short as a decode step where the text before it was cached, or
+    filled the pieces before: how a prompt was cut must not change what it reads.
+
+    Args:
+        requests: how many the engine treats so, the first of the batch.
+        batch: vLLM's `CommonAttentionMetadata`; what is read of it lies on the host.
+    """
+    if batch is None or batch.is_prefilling is None:
+        return []
+    starts = batch.query_start_loc_cpu
+    short = batch.is_prefilling[:requests].nonzero().flatten().tolist()
+    return [slice(int(starts[r]), int(starts[r + 1])) for r in short]

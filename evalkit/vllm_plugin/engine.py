@@ -11,7 +11,7 @@ from evalkit.dsa.engine_config.parse import PLUGIN_FIELD as NOTE  # and the work
 from evalkit.dsa.schedule import ReuseSchedule, ScheduleError
 from evalkit.dsa.stages import check_cut
 from evalkit.vllm_plugin import deepseek_v4, deepseek_v32, releases
-from evalkit.vllm_plugin.buffers import SelectionBuffers
+from evalkit.vllm_plugin.buffers import SelectionBuffers, prompt_rows
 from evalkit.vllm_plugin.plugin import stop
 from evalkit.vllm_plugin.report import Engaged, engaged
 from evalkit.vllm_plugin.request import check_settings, fitted, model_type_of, parsed
@@ -89,8 +89,15 @@ def attach(model: Any, config: Any, version: str) -> None:
         raise ScheduleError("the engine's configuration was not made under EVALKIT_SCHEDULE")
     buffers, said = bind(model, parsed(note), get_world_group().rank, version)
 
-    def split(metadata: Any, *_: Any, **__: Any) -> None:
-        buffers.split(metadata.num_decode_tokens)
+    def split(
+        metadata: Any,
+        _builder: Any,
+        common_prefix_len: int = 0,  # noqa: ARG001
+        common_attn_metadata: Any = None,
+        **_: Any,
+    ) -> None:
+        prompts = prompt_rows(metadata.num_decodes, common_attn_metadata)
+        buffers.split(metadata.num_decode_tokens, prompts)
 
     _after(DeepseekV32IndexerMetadataBuilder, "build", split)
     setattr(WorkerBase, NOTE, lambda _: said.record())

@@ -1,6 +1,6 @@
-"""DeepSeek-V3.2 on vLLM's CPU: sparse MLA and index scores in plain torch, from outside.
+"""DeepSeek-V3.2 and GLM-5 on vLLM's CPU: sparse MLA and index scores in plain torch, from outside.
 
-vLLM has no CPU path for this family. Model, layers, scheduler, paged caches and metadata are
+vLLM has no CPU path for these families. Model, layers, scheduler, paged caches and metadata are
 vLLM's own; what is put in their place is the attention backend (`PlainSparseBackend`), the
 indexer's cache insert, scores and top-k (`select`), and the rounding of index queries and keys to
 FP8, which is left out: index keys lie in the engine's paged cache as they are. The CPU kernel of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ MODULE = "vllm.entrypoints.openai.api_server"
 
 
 class Server:
-    """Started under a schedule; its log is in `folder`."""
+    """Started under a schedule; its log is in `folder`. `start` starts a killed one again."""
 
     def __init__(
         self,
@@ -43,10 +44,19 @@ class Server:
         environment |= {"PYTHONPATH": f"{folder}:{ROOT}", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
         command = [python, "-m", MODULE, "--model", str(model), "--port", str(port)]
         command += ["--enforce-eager", "--max-num-seqs", "4", "--dtype", dtype, *flags]
+        self.command, self.environment = command, environment
         self.log = folder / "log"
-        with self.log.open("w") as log:
+        self.start()
+
+    def start(self) -> None:
+        """On the same port; the log goes on."""
+        with self.log.open("a") as log:
             self.run = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT
+                self.command,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that `kill` ends its engine as well
             )
 
     def written(self) -> str:
@@ -73,6 +83,11 @@ class Server:
         request = urllib.request.Request(f"{self.url}/{path}", data, header)
         with urllib.request.urlopen(request, timeout=60) as reply:
             return json.loads(reply.read() or b"{}")
+
+    def kill(self) -> None:
+        """End it at once, with whatever is under way."""
+        os.killpg(self.run.pid, signal.SIGKILL)
+        self.run.wait(60)
 
     def stop(self) -> None:
         """End it, and wait for that."""

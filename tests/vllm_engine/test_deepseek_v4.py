@@ -26,6 +26,7 @@ SCHEDULES += [
     ReuseSchedule.uniform(C4, "1/2", 1, lag_phase="all"),
     ReuseSchedule.from_sources((0, 0, 1, 2, 2), layers=C4, lag_phase="decode"),
 ]
+WHOLE = [SCHEDULES[1], SCHEDULES[4], SCHEDULES[-1]]
 
 
 def name(schedule):
@@ -65,8 +66,11 @@ def check_reads(schedule, forwards):
     return differ
 
 
-@pytest.mark.parametrize("chunk", [0, 900], ids=["whole", "chunked"])
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=name)
+@pytest.mark.parametrize(
+    ("schedule", "chunk"),
+    [(schedule, 900) for schedule in SCHEDULES] + [(schedule, 0) for schedule in WHOLE],
+    ids=lambda value: name(value) if isinstance(value, ReuseSchedule) else f"chunk-{value}",
+)
 def test_every_layer_reads_its_source_in_prefill_and_decode(under, schedule, chunk):
     _, recorder = under(schedule, [prompt(LONG)], chunk=chunk)
     sizes = [next(iter(f.read.values())).shape[0] for f in recorder.forwards]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from evalkit.dsa import ReuseSchedule, ScheduleError
+from evalkit.vllm_plugin.buffers import prompt_rows
 from evalkit.vllm_plugin.engine import _after, bind
 
 TOKENS, TOPK = 5, 2
@@ -159,6 +160,26 @@ def test_every_token_reads_its_source(kind, text):
             prefill = ids[schedule.sources("prefill")[i]]
             wanted = [decode] * decodes + [prefill] * (TOKENS - decodes)
             assert layers[layer].read == wanted, (layer, decodes)
+
+
+def test_a_piece_of_a_prompt_reads_as_a_prompt_however_short():
+    """Two requests of one token and one of two go with the decode steps; the second is a prompt."""
+    schedule = ReuseSchedule.parse("FFFF lag=1")
+    layers = model(DeepseekV32Attention, schedule)
+    buffers, _ = bind(layers, schedule, 0, "0.32.0")
+    batch = SimpleNamespace(
+        is_prefilling=torch.tensor([False, True, False, True]),
+        query_start_loc_cpu=torch.tensor([0, 1, 2, 4, 5]),
+    )
+    assert prompt_rows(3, batch) == [slice(1, 2)]
+    buffers.split(4, prompt_rows(3, batch))
+    run(layers)
+    assert layers[2].read == [1, 2, 1, 1, 2]
+    buffers.split(4)
+    run(layers)
+    assert layers[2].read == [1, 1, 1, 1, 2]
+    assert prompt_rows(0, batch) == []
+    assert prompt_rows(3, SimpleNamespace(is_prefilling=None)) == prompt_rows(3, None) == []
 
 
 def test_shared_layers_of_v4_compress_and_do_nothing_else():

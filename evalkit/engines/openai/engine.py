@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from evalkit.config.arm import ArmConfig
 from evalkit.config.server import OpenAIServerConfig
@@ -17,16 +18,33 @@ from evalkit.core.types import Completion, Prompt
 from evalkit.dsa import Layout, ReuseSchedule
 from evalkit.dsa.json_types import JsonValue
 from evalkit.engines.openai.api_keys import Key, read_key, warn_plain_http
+from evalkit.engines.openai.chat_turns import closes_turns, continues_turns
 from evalkit.engines.openai.client import Client
 from evalkit.engines.openai.replies import Refused, Rejected, Retry
-from evalkit.engines.openai.reply_body import clean
+from evalkit.engines.openai.reply_body import Reply, clean
 from evalkit.engines.openai.server_pool import Server, ServerPool
 from evalkit.engines.openai.wire import HARMLESS, Wire, served_models
 from evalkit.prompts.tokenizers import ChatTokenizer
 
 LONGEST_BACKOFF = 60.0
+_TEMPLATE = "another chat template"
 GATHER_SECONDS = 0.02  # answers that come together are written together
 _log = logging.getLogger("evalkit")
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was learnt of the servers, for all blocks of a run.
+
+    Attributes:
+        models: name of the only model by URL.
+        close_turns: by URL, whether an assistant turn that is to go on is closed there.
+        said: what was said once, and is not said again.
+    """
+
+    models: dict[str, str] = field(default_factory=dict)
+    close_turns: dict[str, bool] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
 
 
 class OpenAIServerEngine:
@@ -38,8 +56,7 @@ class OpenAIServerEngine:
         self.model = ""
         self._wire: Wire | None = None
         self.layout: Layout | None = None
-        self._models: dict[str, str] = {}
-        self._stand_ins: set[str] = set()
+        self._known = _Known()
 
     def load(self, model: str) -> dict[str, JsonValue]:
         """Tokenizer and schedule of the checkpoint; the weights are the servers' business."""
@@ -122,7 +139,7 @@ class OpenAIServerEngine:
             max_requests=self.config.max_requests,
             max_tokens=self.config.max_tokens_in_flight,
         )
-        work = _Work(self.wire, pool, left, self.served_model(arm), self._models, self._stand_ins)
+        work = _Work(self.wire, pool, left, self.served_model(arm), self._known)
         work.start()
         return work
 
@@ -136,8 +153,7 @@ class _Work:
         pool: ServerPool,
         prompts: Sequence[Prompt],
         served_model: str | None,
-        models: dict[str, str],
-        stand_ins: set[str],
+        known: _Known,
     ) -> None:
         self._wire = wire
         self._config = wire.config
@@ -145,14 +161,14 @@ class _Work:
         self._todo = iter(prompts)
         self._left = len(prompts)
         self._named = served_model
-        self._models = models
-        self._stand_ins = stand_ins
+        self._known = known
         self._ready: list[Completion] = []
         self._came = asyncio.Event()
         self._problem: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._last_answer = 0.0
         self._doubting = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._said_until = 0.0
 
     @property
@@ -270,10 +286,12 @@ class _Work:
         try:
             model = await self._model(server)
             body = self._wire.body(prompt, model)
+            await self._check_turns(server, prompt, model)
             reply = await server.client.complete(
                 self._wire.path(prompt), body, self._wire.seconds(prompt)
             )
             self._note_model(model, reply.model)
+            self._note_template(prompt, reply)
             completion = self._wire.completion(prompt, reply)
             self._pool.answered(server)
             return completion
@@ -286,19 +304,31 @@ class _Work:
 
     def _note_model(self, asked: str, answered: str | None) -> None:
         """Say once that another model answers: gateways fall back to one without an error."""
-        if answered is not None and answered != asked and answered not in self._stand_ins:
-            self._stand_ins.add(answered)
+        if answered is not None and answered != asked and answered not in self._known.said:
+            self._known.said.add(answered)
             _log.warning(
                 "model %s was asked, and %s answers: is that the arm's checkpoint?",
                 asked,
                 printable(redact_message(clean(answered))),
             )
 
+    def _note_template(self, prompt: Prompt, reply: Reply) -> None:
+        """Say once that the server renders chats otherwise than the checkpoint's own template."""
+        if self._wire.other_template(prompt, reply) and _TEMPLATE not in self._known.said:
+            self._known.said.add(_TEMPLATE)
+            _log.warning(
+                "%s: the server read %d tokens where the checkpoint's chat template makes %d:"
+                " it renders chats by another one",
+                prompt.sample.id,
+                reply.prompt_tokens,
+                len(prompt.token_ids),
+            )
+
     async def _model(self, server: Server) -> str:
         """Name of the model at a server: the one that was named, or the only one it lists."""
         if self._named is not None:
             return self._named
-        if server.url not in self._models:
+        if server.url not in self._known.models:
             try:
                 names = served_models(await server.client.get("/models"))
             except Refused as refusal:
@@ -308,8 +338,23 @@ class _Work:
                 raise Refused(
                     f"{server.url} lists {len(names)} models ({listed}): set served_model"
                 )
-            self._models[server.url] = names[0]
-        return self._models[server.url]
+            self._known.models[server.url] = names[0]
+        return self._known.models[server.url]
+
+    async def _check_turns(self, server: Server, prompt: Prompt, model: str) -> None:
+        """Raise `Refused` where the answer prefix would be a turn that is over."""
+        if not continues_turns(self._wire, prompt):
+            return
+        close = self._known.close_turns
+        async with self._asking:
+            if server.url not in close:
+                close[server.url] = await closes_turns(server.client, self._wire, prompt, model)
+        if close[server.url]:
+            raise Refused(
+                f"{server.url} closes the assistant's turn behind the answer prefix instead of"
+                " going on with it, as vLLM does with its own chat encodings of DeepSeek: use"
+                " engine.api = ids or engine.chat_prefix = user"
+            )
 
     def _pause(self, tries: int, after: float) -> float:
         """Seconds before the next try: exponential, spread, no less than the server asked for.

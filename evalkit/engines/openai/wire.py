@@ -106,6 +106,13 @@ class Wire:
             prompt, sample=sample, text=text, token_ids=tuple(self.tokenizer.encode(text))
         )
 
+    def other_template(self, prompt: Prompt, reply: Reply) -> bool:
+        """Whether a chat was read with other tokens than the checkpoint's template makes of it."""
+        sample = prompt.sample
+        rendered = prompt.text != sample.text + sample.answer_prefix
+        counted = reply.prompt_tokens not in (None, len(prompt.token_ids))
+        return rendered and counted and self.path(prompt) == "/chat/completions"
+
     def completion(self, prompt: Prompt, reply: Reply) -> Completion:
         """The record of an answer.
 
