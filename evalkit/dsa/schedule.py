@@ -17,6 +17,7 @@ absolute ids. Standard library only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -169,9 +170,9 @@ class ReuseSchedule:
                 raise ScheduleError(f"cannot read {word!r} in schedule {text!r}")
             options[key] = value
         try:
-            lags = [int(v) for v in options.get("lag", "0").split(",")]
-            ids = [int(v) for v in options["layers"].split(",")] if "layers" in options else None
-            sources = [int(v) for v in options.get("sources", "").split(",") if v]
+            lags = _integers(options.get("lag", "0"))
+            ids = _integers(options["layers"]) if "layers" in options else None
+            sources = _integers(options["sources"]) if "sources" in options else None
         except ValueError:
             raise ScheduleError(f"cannot read the numbers in schedule {text!r}") from None
         phase: LagPhase = "all" if options.get("phase") == "all" else "decode"
@@ -179,7 +180,7 @@ class ReuseSchedule:
             raise ScheduleError(f"schedule {text!r}: phase {options['phase']!r}: use decode or all")
         lag = lags[0] if len(lags) == 1 else lags
         schedule = cls.from_pattern(pattern, lag, layers=ids, lag_phase=phase)
-        if not sources:
+        if sources is None:
             return schedule
         if "lag" in options:
             raise ScheduleError(f"schedule {text!r}: give a lag or sources, not both")
@@ -281,6 +282,14 @@ class ReuseSchedule:
                     f"layer {self.layer_ids[i]} has no indexer in this checkpoint (native pattern"
                     f" {native.pattern}): cannot enable an indexer the checkpoint does not ship"
                 )
+
+
+def _integers(text: str) -> list[int]:
+    """Numbers between commas; ValueError for what Python's `int` takes besides (1_0, blanks, ¹)."""
+    words = text.split(",")
+    if not all(re.fullmatch("-?[0-9]+", word) for word in words):
+        raise ValueError(text)
+    return list(map(int, words))
 
 
 def _ids(layers: int | Sequence[int]) -> tuple[int, ...]:
