@@ -7,7 +7,7 @@ that forward left, as long as all texts fit into `LIMIT`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,61 +42,53 @@ class TextActivations:
     calls: Mapping[int, IndexerCall]
 
 
-Reader = Callable[
-    [CausalLM, Batch, Sequence[QueryGroup], DistillPlan, Collection[int]], TextActivations
-]
+class Original:
+    """The original model, as a step of distillation asks it."""
+
+    def __init__(self, model: CausalLM, plan: DistillPlan, students: Collection[int]) -> None:
+        """`students`: ordinals that train; off-policy their inputs are the original's."""
+        self._model, self._plan = model, plan
+        self._visited = () if plan.on_policy else students
+
+    def read(self, batch: Batch, groups: Sequence[QueryGroup]) -> TextActivations:
+        """One forward: teachers at the query positions of the groups, inputs of the students.
+
+        Raises:
+            NonFiniteError: hidden states or index projections are NaN or infinite; names the layer.
+        """
+        calls: dict[int, IndexerCall] = {}
+        with self._plan.original(self._model):
+            teachers = teachers_of_batch(
+                self._model,
+                batch,
+                groups,
+                self._plan.assignment,
+                (self._plan.kind,),
+                visit=calls.__setitem__,
+                visited=self._visited,
+            )
+        return TextActivations(teachers, calls)
 
 
-def read_original(
-    model: CausalLM,
-    batch: Batch,
-    groups: Sequence[QueryGroup],
-    plan: DistillPlan,
-    layers: Collection[int],
-) -> TextActivations:
-    """One forward of the original for the teachers, and for the students at `layers` (ordinals).
+class KeptOriginal(Original):
+    """The same for batches of one text each: a text is read once, at all that may be drawn of it.
 
-    Raises:
-        NonFiniteError: hidden states or index projections are NaN or infinite; names the layer.
+    Attributes:
+        texts: activations by token ids.
     """
-    calls: dict[int, IndexerCall] = {}
-    with plan.original(model):
-        teachers = teachers_of_batch(
-            model,
-            batch,
-            groups,
-            plan.assignment,
-            (plan.kind,),
-            visit=calls.__setitem__,
-            visited=layers,
-        )
-    return TextActivations(teachers, calls)
 
+    def __init__(self, model: CausalLM, plan: DistillPlan, students: Collection[int]) -> None:
+        super().__init__(model, plan, students)
+        self.texts: dict[tuple[int, ...], TextActivations] = {}
 
-class KeptActivations:
-    """Activations of texts by their number, at every position that may be drawn."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, TextActivations] = {}
-
-    def of_text(self, number: int) -> Reader:
-        """`read_original` of a batch that is one text; it is read when it is asked for first."""
-
-        def read(
-            model: CausalLM,
-            batch: Batch,
-            groups: Sequence[QueryGroup],
-            plan: DistillPlan,
-            layers: Collection[int],
-        ) -> TextActivations:
-            first = plan.first_sparse_position
-            if number not in self._texts:
-                rows = torch.arange(first, max(first + 1, batch.ids.shape[1]))[None]
-                every = [QueryGroup(g.phase, rows, torch.ones(rows.shape)) for g in groups]
-                self._texts[number] = read_original(model, batch, every, plan, layers)
-            return _at(self._texts[number], groups, first)
-
-        return read
+    def read(self, batch: Batch, groups: Sequence[QueryGroup]) -> TextActivations:
+        """See `Original`; the batch is one text without padding."""
+        first, text = self._plan.first_sparse_position, tuple(batch.ids[0].tolist())
+        if text not in self.texts:
+            rows = torch.arange(first, max(first + 1, len(text)))[None]
+            every = [QueryGroup(g.phase, rows, torch.ones(rows.shape)) for g in groups]
+            self.texts[text] = super().read(batch, every)
+        return _at(self.texts[text], groups, first)
 
 
 def _at(text: TextActivations, groups: Sequence[QueryGroup], first: int) -> TextActivations:

@@ -14,7 +14,7 @@ from distill.models.student import Students, in_precision
 from distill.objective.loss import LossSums, student_loss
 from distill.objective.plan import DistillPlan
 from distill.objective.query_sampling import decode_mask
-from distill.objective.text_activations import Reader, read_original
+from distill.objective.text_activations import Original
 from evalkit.dsa import IndexerCall, index_features
 
 
@@ -24,7 +24,7 @@ def distil_batch(
     batch: Batch,
     draws: Sequence[int],
     plan: DistillPlan,
-    read: Reader = read_original,
+    original: Original | None = None,
 ) -> dict[int, LossSums]:
     """Losses per full layer; the gradient of their sums is added to the students.
 
@@ -34,14 +34,14 @@ def distil_batch(
         batch: some sequences.
         draws: number of the draw, per sequence.
         plan: see `make_plan`.
-        read: the forward of the original, or what was kept of it.
+        original: who reads the batch; default: a forward of the model.
 
     Raises:
         NonFiniteError: hidden states, scores or a loss are NaN or infinite; names the layer.
     """
     prompts = plan.prompt_lengths(batch, draws)
     groups = plan.query_groups(batch, draws, prompts)
-    original = read(model, batch, groups, plan, () if plan.on_policy else students.layers)
+    activations = (original or Original(model, plan, students.layers)).read(batch, groups)
     objective = plan.objective.trained()
     losses = {layer: LossSums() for layer in students.layers}
 
@@ -54,14 +54,14 @@ def distil_batch(
             with torch.enable_grad(), torch.autocast(device.type, enabled=False):
                 inputs = in_precision(call, student)
                 features = index_features(model, student, inputs, group.positions)
-                teachers = [original.teachers[plan.kind, group.phase, each] for each in layers]
+                teachers = [activations.teachers[plan.kind, group.phase, each] for each in layers]
                 with at(f"layer {plan.schedule.layer_ids[layer]}"):
                     sums = student_loss(features, teachers, objective, weight=group.weight)
                     sums.check_finite()
             losses[layer].add(sums)
 
     if not plan.on_policy:
-        for layer, call in original.calls.items():
+        for layer, call in activations.calls.items():
             visit(layer, call)
         return losses
     rows = None if prompts is None else decode_mask(prompts, batch.ids.shape[1])

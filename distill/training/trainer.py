@@ -23,7 +23,7 @@ from distill.init.candidates import CandidateChoice, closed_form
 from distill.models.sizes import sizes_of
 from distill.models.student import State, reinitialise
 from distill.objective.loss import LossSums, merge_losses
-from distill.objective.text_activations import KeptActivations, kept_bytes, read_original
+from distill.objective.text_activations import KeptOriginal, Original, kept_bytes
 from distill.setup import TrainingSetup
 from distill.training.checkpoint import (
     TrainingCheckpoint,
@@ -86,7 +86,7 @@ class Trainer:
         self._optimizer = adamw(self._named.values(), self._train)
         self._evaluator = HeldOutEvaluator(setup, accelerator)
         self._sampler = Sampler(len(setup.data.splits["train"]), self._train.seed)
-        self._kept = _keeping(setup) if accelerator.num_processes == 1 else None
+        self._original = _original(setup, accelerator.num_processes)
         self._log = MetricsLog(out)
         self._came = setup.students.state()
         self._began = time.perf_counter()
@@ -219,14 +219,15 @@ class Trainer:
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
         draws = list(range(step * size, (step + 1) * size))[rank::world]
         total = {layer: LossSums() for layer in setup.students.layers}
-        together = 1 if self._kept else self._train.micro_batch
+        together = 1 if isinstance(self._original, KeptOriginal) else self._train.micro_batch
         for start in range(0, len(draws), together):
             drawn = draws[start : start + together]
             numbers = [self._sampler[draw] for draw in drawn]
             batch = setup.data.splits["train"].batch(numbers, self._accelerator.device)
-            read = read_original if self._kept is None else self._kept.of_text(numbers[0])
             with self._accelerator.autocast():
-                losses = distil_batch(setup.model, setup.students, batch, drawn, setup.plan, read)
+                losses = distil_batch(
+                    setup.model, setup.students, batch, drawn, setup.plan, self._original
+                )
             merge_losses(total, losses)
         return total
 
@@ -349,9 +350,10 @@ class Trainer:
         self._on_event(event)
 
 
-def _keeping(setup: TrainingSetup) -> KeptActivations | None:
-    """A place for what the original says of every text; None where nothing is to be kept."""
+def _original(setup: TrainingSetup, processes: int) -> Original:
+    """Who reads the text for the steps: of one process, with every text kept where all fit."""
     sizes, _ = sizes_of(setup.model)
     itemsize = next(setup.model.parameters()).element_size()
     size = kept_bytes(sizes, setup.config, setup.plan.assignment, itemsize)
-    return KeptActivations() if size else None
+    reader = KeptOriginal if size and processes == 1 else Original
+    return reader(setup.model, setup.plan, setup.students.layers)

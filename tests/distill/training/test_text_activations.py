@@ -7,7 +7,8 @@ import torch
 
 from distill.models.sizes import sizes_of
 from distill.objective import text_activations
-from distill.objective.text_activations import kept_bytes
+from distill.objective.teachers import AttentionTeacher
+from distill.objective.text_activations import KeptOriginal, Original, kept_bytes
 from tests.distill.training.test_trainer import recipe, tensors, train
 
 TEXTS = 3
@@ -37,15 +38,14 @@ def run(config, out, data):
             ran.append(len(forwards))
 
     forwards = []
-    original = text_activations.read_original
+    read = Original.read
 
     def counted(*args):
         forwards.append(1)
-        return original(*args)
+        return read(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_activations, "read_original", counted)
-        patch.setattr("distill.training.trainer.read_original", counted)
+        patch.setattr(Original, "read", counted)
         trainer = train(config, out, data, watch)
     return trainer, ran
 
@@ -58,8 +58,8 @@ def test_the_same_weights_from_one_forward_per_text(checkpoint, tmp_path, monkey
     monkeypatch.setattr(text_activations, "LIMIT", 0)
     other, each = run(config, tmp_path / "plain", tmp_path / "data")
     assert each[-1] == 4  # one a step: two draws of each in a micro-batch
-    assert trainer._kept is not None
-    assert other._kept is None
+    assert isinstance(trainer._original, KeptOriginal)
+    assert not isinstance(other._original, KeptOriginal)
     came, kept, plain = trainer._came, tensors(tmp_path / "kept"), tensors(tmp_path / "plain")
     for tensor in kept:
         torch.testing.assert_close(kept[tensor], plain[tensor], rtol=1e-4, atol=1e-6)
@@ -69,10 +69,10 @@ def test_the_same_weights_from_one_forward_per_text(checkpoint, tmp_path, monkey
 def test_where_every_text_comes_once_nothing_is_kept(checkpoint, tmp_path):
     config = off_policy(checkpoint, ARMS["indexers"], steps=1)
     trainer, _ = run(config, tmp_path / "once", tmp_path / "data")
-    assert trainer._kept is None
+    assert not isinstance(trainer._original, KeptOriginal)
     config = off_policy(checkpoint, ARMS["indexers"], states="on_policy")
     trainer, _ = run(config, tmp_path / "on", tmp_path / "data")
-    assert trainer._kept is None
+    assert not isinstance(trainer._original, KeptOriginal)
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -82,12 +82,12 @@ def test_what_is_kept_is_what_the_plan_counts(checkpoint, tmp_path, name):
     setup = trainer.setup
     counted = kept_bytes(sizes_of(setup.model)[0], config, setup.plan.assignment, 4)
     held = 0
-    for text in trainer._kept._texts.values():
-        for call in text.calls.values():
-            held += call.hidden.nbytes + (0 if call.q_resid is None else call.q_resid.nbytes)
+    for text in trainer._original.texts.values():
+        parts = [part for call in text.calls.values() for part in (call.hidden, call.q_resid)]
         for teacher in text.teachers.values():
-            for part in ("log_share",) if hasattr(teacher, "log_share") else ():
-                held += getattr(teacher, part).nbytes
-            if features := getattr(teacher, "features", None):
-                held += features.query.nbytes + features.key.nbytes + features.weight.nbytes
+            if isinstance(teacher, AttentionTeacher):
+                parts.append(teacher.log_share)
+            else:
+                parts += [teacher.features.query, teacher.features.key, teacher.features.weight]
+        held += sum(part.nbytes for part in parts if part is not None)
     assert 0.6 * counted < held <= counted  # texts are shorter than `data.length`, and so are rows
