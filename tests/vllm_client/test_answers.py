@@ -15,6 +15,17 @@ from tests.vllm_client.conftest import answered, rows, run, totals
 
 pytestmark = pytest.mark.vllm
 
+RECORDS = """
+[[tasks]]
+kind = "records"
+name = "own"
+path = "asked.jsonl"
+prompt = "{text}"
+references = "answer"
+metric = "qa_f1"
+max_new_tokens = 24
+"""
+
 
 @pytest.fixture(scope="module")
 def by_ids(vllm, tmp_path_factory):
@@ -85,9 +96,7 @@ def test_stop_strings_end_answers_where_they_stand(vllm, tmp_path, stream):
             for word in ("blue", "green", "far")
         )
     )
-    section = '[[tasks]]\nkind = "records"\nname = "own"\npath = "asked.jsonl"\n'
-    section += 'prompt = "{text}"\nreferences = "answer"\nmetric = "qa_f1"\nmax_new_tokens = 24\n'
-    recipe = vllm.recipe(tmp_path / "recipe.toml", "lagging", repeats=1, more=section)
+    recipe = vllm.recipe(tmp_path / "recipe.toml", "lagging", repeats=1, more=RECORDS)
     settings = [f"engine.stream={stream}", "engine.probe_prompts=0"]
     assert run(recipe, tmp_path / "free", *settings) == 0
     free = {k: row for k, row in rows(tmp_path / "free").items() if k.startswith("own")}
@@ -124,8 +133,6 @@ def test_a_prompt_beyond_the_window_is_said_before_the_first_answer(vllm, tmp_pa
 
 def test_a_prompt_may_fill_the_window_to_its_last_token(vllm, tmp_path, capsys):
     """A prompt and its budget of 1,024 tokens are answered; one token more is refused at once."""
-    section = '[[tasks]]\nkind = "records"\nname = "own"\npath = "asked.jsonl"\n'
-    section += 'prompt = "{text}"\nreferences = "answer"\nmetric = "qa_f1"\nmax_new_tokens = 24\n'
     encode = load_tokenizer(str(vllm.model)).encode
     for size, code in ((1000, 0), (1001, 2)):
         text = "The grass is" + " green" * (size - len(encode("The grass is")))
@@ -133,7 +140,7 @@ def test_a_prompt_may_fill_the_window_to_its_last_token(vllm, tmp_path, capsys):
         folder = tmp_path / str(size)
         folder.mkdir()
         (folder / "asked.jsonl").write_text(json.dumps({"text": text, "answer": "x"}) + "\n")
-        recipe = vllm.recipe(folder / "recipe.toml", "lagging", repeats=1, more=section)
+        recipe = vllm.recipe(folder / "recipe.toml", "lagging", repeats=1, more=RECORDS)
         settings = ["engine.probe_prompts=0", "engine.extra_body={logprobs=3}"]
         assert run(recipe, folder / "run", *settings) == code
     whole = {k: r for k, r in rows(tmp_path / "1000" / "run").items() if k.startswith("own")}
